@@ -9,12 +9,10 @@ from typing import Any, Protocol, final
 import pytest
 import torch
 
+from unifier import ClassificationHead, Experiment, Task, Training, Transformer
 from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.data.source import Example, Source, SplitName
-from unifier.datasets.digits import Digits
-from unifier.experiment import Experiment, Task, Training
-from unifier.heads.classification import ClassificationHead
-from unifier.trunks.transformer import Transformer
+from unifier.datasets import Digits
 from unifier_tokenizers import PatchTokenizer
 
 D = 8

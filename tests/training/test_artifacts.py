@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,36 +18,15 @@ from sklearn.metrics import confusion_matrix
 from torch import Tensor
 from torch.nn import functional
 
-from unifier.data.source import Example, SplitName
-from unifier.datasets.digits import Digits
-from unifier.datasets.grammar import GrammarPairs
-from unifier.datasets.synthetic_music import SyntheticMusic
-from unifier.experiment import Task
+from unifier import ClassificationHead, FrameTokenizer, PatchTokenizer, RecurrentHead, TaggingHead, Task
+from unifier.data.dataset import open_split
+from unifier.data.source import Example
+from unifier.datasets import Digits, GrammarPairs, SyntheticMusic
 from unifier.files import read_json, write_json
-from unifier.heads.classification import ClassificationHead, TaggingHead
-from unifier.heads.rnn_decoders import RecurrentHead
 from unifier.heads.text_metrics import text_scores
-from unifier.training.artifacts import (
-    LENGTH_BUCKETS,
-    MAX_LETTERS,
-    MAX_SIDE,
-    collect_samples,
-    confusion_counts,
-    describe_input,
-    prediction_rows,
-    render_input,
-    scores_by_length,
-)
-from unifier_tokenizers import (
-    FrameTokenizer,
-    InputError,
-    Mixture,
-    PatchTokenizer,
-    SubwordTokenizer,
-    Tokenizer,
-    Units,
-    Vocabulary,
-)
+from unifier.training import artifacts
+from unifier.training.artifacts import MAX_SIDE, collect_samples, render_input, scores_by_length
+from unifier_tokenizers import InputError, Mixture, SubwordTokenizer, Tokenizer, Units, Vocabulary
 from unifier_tokenizers.audio import Audio
 from unifier_tokenizers.text import WORD_START
 
@@ -55,8 +34,13 @@ D = 8
 PICTURES, SOUNDS = PatchTokenizer(D, channels=1), FrameTokenizer(D, sample_rate=8000)
 
 
-def decode(url: str, kind: str) -> io.BytesIO:
-    start = f"data:{kind};base64,"
+def source_of(examples: list[Example]) -> Any:
+    return SimpleNamespace(split=lambda name: examples)
+
+
+def render(raw: Any, tokenizer: Tokenizer, name: str, kind: str) -> io.BytesIO:
+    """Render an input, and return the decoded file of its data URL."""
+    url, start = render_input(raw, tokenizer)[name], f"data:{kind};base64,"
     assert url.startswith(start)
     return io.BytesIO(base64.b64decode(url.removeprefix(start)))
 
@@ -64,30 +48,25 @@ def decode(url: str, kind: str) -> io.BytesIO:
 @pytest.mark.parametrize("colors", [(), (1,), (3,)])
 def test_small_picture_keeps_every_pixel(colors: tuple[int, ...]) -> None:
     raw = np.random.default_rng(0).integers(0, 256, (20, 30, *colors), dtype=np.uint8)
-    pixels = np.asarray(Image.open(decode(render_input(raw, PICTURES)["image"], "image/png")))
+    pixels = np.asarray(Image.open(render(raw, PICTURES, "image", "image/png")))
     np.testing.assert_array_equal(pixels, raw.squeeze())
 
 
 def test_large_picture_is_shrunk() -> None:
     for raw in (Image.new("RGB", (800, 400), "red"), torch.zeros(400, 800)):
-        assert Image.open(decode(render_input(raw, PICTURES)["image"], "image/png")).size == (MAX_SIDE, MAX_SIDE // 2)
+        assert Image.open(render(raw, PICTURES, "image", "image/png")).size == (MAX_SIDE, MAX_SIDE // 2)
 
 
 def test_long_sound_is_cut_and_resampled() -> None:
     wave = np.sin(np.arange(8 * 44_100) * 2 * np.pi * 440 / 44_100).astype(np.float32) / 2
-    samples, rate = soundfile.read(
-        decode(render_input(Audio(np.stack([wave, wave]), 44_100), SOUNDS)["audio"], "audio/flac")
-    )
+    samples, rate = soundfile.read(render(Audio(np.stack([wave, wave]), 44_100), SOUNDS, "audio", "audio/flac"))
     assert (rate, samples.shape) == (16_000, (80_000,))
     expected = np.sin(np.arange(80_000) * 2 * np.pi * 440 / 16_000) / 2
     np.testing.assert_allclose(samples[2000:-2000], expected[2000:-2000], atol=5e-3)
-
-
-def test_short_sound_is_kept() -> None:
-    wave = torch.linspace(-1, 1, 800)
-    samples, rate = soundfile.read(decode(render_input(Audio(wave, 8000), SOUNDS)["audio"], "audio/flac"))
+    short = torch.linspace(-1, 1, 800)
+    samples, rate = soundfile.read(render(Audio(short, 8000), SOUNDS, "audio", "audio/flac"))
     assert rate == 8000
-    np.testing.assert_allclose(samples, wave.numpy(), atol=1e-4)
+    np.testing.assert_allclose(samples, short.numpy(), atol=1e-4)
 
 
 @pytest.mark.parametrize("wave", [np.ones(800, np.int16), np.full(800, np.nan, np.float32), np.zeros(0, np.float32)])
@@ -107,13 +86,8 @@ class OtherTokenizer(Tokenizer):
 
 def test_mixture_shows_first_of_each_kind() -> None:
     picture, sound = np.zeros((4, 4), np.uint8), Audio(torch.zeros(400), 8000)
-    members = {
-        "text": OtherTokenizer(D),
-        "first": PICTURES,
-        "second": PICTURES,
-        "sound": SOUNDS,
-        "words": OtherTokenizer(D),
-    }
+    pictures = {"first": PICTURES, "second": PICTURES, "sound": SOUNDS}
+    members = {"text": OtherTokenizer(D), **pictures, "words": OtherTokenizer(D)}
     raw = {"text": "a", "first": picture, "second": picture + 9, "sound": sound, "words": ["b", "c"]}
     expected = {**render_input(picture, PICTURES), **render_input(sound, SOUNDS), "input": "a, b, c"}
     assert render_input(raw, Mixture(members)) == expected
@@ -136,47 +110,31 @@ def test_mixture_shows_first_of_each_kind() -> None:
     ],
 )
 def test_texts_and_numbers_are_described(raw: Any, text: str) -> None:
-    assert describe_input(raw) == text
+    assert artifacts.describe_input(raw) == text
     assert render_input(raw, OtherTokenizer(D)) == {"input": text}
 
 
-def test_samples_of_odd_inputs_are_named_or_cut(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    examples = [Example(object(), torch.arange(10_000)), Example([0.1] * 10_000, "x" * 10_000)]
-
-    @final
-    class Many:
-        name = "many"
-
-        def split(self, name: SplitName) -> list[Example]:
-            return examples
-
+def test_samples_of_odd_inputs_are_named_or_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = source_of([Example(object(), torch.arange(10_000)), Example([0.1] * 10_000, "x" * 10_000)])
     head = TaggingHead(("a", "b"), D)
     monkeypatch.setattr(head, "describe", lambda _: "y" * 10_000)
-    samples = collect_samples({"own": Task(Many(), OtherTokenizer(D), head)}, {"own": {0: None, 1: None}})["own"]
+    samples = collect_samples({"own": Task(many, OtherTokenizer(D), head)}, {"own": {0: None, 1: None}})["own"]
     by_input = sorted(samples, key=lambda sample: sample["input"], reverse=True)
     assert by_input[0]["input"] == "example 0"
     assert by_input[1]["input"].startswith("0.1, 0.1, ")
-    assert all(len(text) <= MAX_LETTERS for sample in samples for text in sample.values())
+    assert all(len(text) <= artifacts.MAX_LETTERS for sample in samples for text in sample.values())
 
 
 def test_samples_have_target_and_prediction() -> None:
     digits, music = Digits(), SyntheticMusic(train=5, val=5, test=5, seconds=1.0)
-    tasks = {
-        "digits": Task(digits, PatchTokenizer(D, channels=1), ClassificationHead(digits.labels, D)),
-        "music": Task(music, FrameTokenizer(D, sample_rate=8000), ClassificationHead(music.labels, D)),
-    }
-    labels = {"digits": digits.labels, "music": music.labels}
-    predictions = {task: {i: torch.eye(len(labels[task]))[0] for i in range(5)} for task in tasks}
+    parts = {"digits": (digits, PICTURES), "music": (music, SOUNDS)}
+    tasks = {name: Task(source, part, ClassificationHead(source.labels, D)) for name, (source, part) in parts.items()}
+    predictions = {name: {i: torch.eye(len(each[0].labels))[0] for i in range(5)} for name, each in parts.items()}
     samples = collect_samples(tasks, predictions)
-    assert {frozenset(sample) for sample in samples["digits"]} == {
-        frozenset(("input", "target", "prediction", "image"))
-    }
-    assert {frozenset(sample) for sample in samples["music"]} == {frozenset(("input", "target", "prediction", "audio"))}
-    assert sorted(sample["target"] for sample in samples["digits"]) == sorted(
-        digits.split("test")[i].target for i in range(5)
-    )
+    for name, kind in (("digits", "image"), ("music", "audio")):
+        assert all(set(sample) == {"input", "target", "prediction", kind} for sample in samples[name])
+        targets = [open_split(tasks[name].source, "test")[i].target for i in range(5)]
+        assert sorted(sample["target"] for sample in samples[name]) == sorted(targets)
 
 
 def test_samples_with_undecodable_file_name(tmp_path: Path) -> None:
@@ -189,21 +147,11 @@ LABELS = ("dog", "cat", "owl")
 PAIRS = GrammarPairs(train=40, val=5, test=120)
 
 
-def source_of(examples: list[Example]) -> Any:
-    return SimpleNamespace(split=lambda name: examples)
-
-
 def text_tasks() -> dict[str, Task]:
     vocabulary = Vocabulary.fit((text for pair in PAIRS.split("train") for text in pair), size=300)
     head = RecurrentHead(vocabulary, D, depth=1, language="fr")
-    return {
-        "en-fr": Task(PAIRS, SubwordTokenizer(vocabulary, D), head),
-        "digits": Task(Digits(), PatchTokenizer(D, patch=2, channels=1), ClassificationHead(Digits.labels, D)),
-    }
-
-
-def num_words(text: str) -> int:
-    return len(WORD_START.findall(text))
+    digits = Task(Digits(), PICTURES, ClassificationHead(Digits.labels, D))
+    return {"en-fr": Task(PAIRS, SubwordTokenizer(vocabulary, D), head), "digits": digits}
 
 
 def test_confusions_agree_with_sklearn() -> None:
@@ -211,12 +159,10 @@ def test_confusions_agree_with_sklearn() -> None:
     predicted = {0: "cat", 1: "owl", 3: "dog", 4: "cat", 5: "dog"}  # The example of index 2 is unreadable.
     one_hot = {k: functional.one_hot(torch.tensor(LABELS.index(label)), 3).float() for k, label in predicted.items()}
     labels, tags = source_of([Example(None, t) for t in true]), source_of([Example(None, (t,)) for t in true])
-    tasks = {
-        "animals": Task(labels, PatchTokenizer(D, channels=1), ClassificationHead(LABELS, D)),
-        "moods": Task(tags, PatchTokenizer(D, channels=1), TaggingHead(LABELS, D)),
-    }
+    animals = Task(labels, PICTURES, ClassificationHead(LABELS, D))
+    tasks = {"animals": animals, "moods": Task(tags, PICTURES, TaggingHead(LABELS, D))}
     expected = confusion_matrix([true[k] for k in predicted], list(predicted.values()), labels=LABELS)
-    assert confusion_counts(tasks, dict.fromkeys(tasks, one_hot)) == {
+    assert artifacts.confusion_counts(tasks, dict.fromkeys(tasks, one_hot)) == {
         "animals": {"labels": list(LABELS), "counts": expected.tolist()}
     }
 
@@ -236,10 +182,10 @@ def test_lengths_skip_unreadable_examples() -> None:
 
 def test_lengths_group_and_score_each_example() -> None:
     pairs = list(PAIRS.split("test"))
-    lengths = [num_words(pair.input) for pair in pairs]
+    lengths = [len(WORD_START.findall(pair.input)) for pair in pairs]
     predictions = {k: pair.target if lengths[k] < 8 else "rien" for k, pair in enumerate(pairs)}
     (groups,) = scores_by_length(text_tasks(), {"en-fr": predictions, "digits": {}}).values()
-    assert 3 <= len(groups) <= LENGTH_BUCKETS
+    assert 3 <= len(groups) <= artifacts.LENGTH_BUCKETS
     assert sum(group["examples"] for group in groups) == len(pairs)
     assert max(group["examples"] for group in groups) < len(pairs) / 2
     assert all(group["to"] < following["from"] for group, following in pairwise(groups))
@@ -250,6 +196,9 @@ def test_lengths_group_and_score_each_example() -> None:
         bleu = text_scores([predictions[k] for k in rows], [pairs[k].target for k in rows], "fr")["bleu"].score
         assert group["bleu"] == pytest.approx(bleu)
         assert (group["bleu"] > 99) == (group["to"] < 8)
+    of_one_length = {k: pair.target for k, pair in enumerate(pairs) if lengths[k] == lengths[0]}
+    (group,) = scores_by_length(text_tasks(), {"en-fr": of_one_length})["en-fr"]
+    assert (group["from"], group["to"]) == (lengths[0], lengths[0])
 
 
 @pytest.mark.parametrize(("period", "bleu"), [(1, 100), (2, 50), (21, 0)])
@@ -261,22 +210,12 @@ def test_bleu_of_single_words_reaches_100(period: int, bleu: float) -> None:
     assert group["bleu"] == pytest.approx(bleu, abs=3)
 
 
-def test_texts_of_one_length_are_one_group() -> None:
-    pairs = list(PAIRS.split("test"))
-    length = num_words(pairs[0].input)
-    predictions = {k: pair.target for k, pair in enumerate(pairs) if num_words(pair.input) == length}
-    (group,) = scores_by_length(text_tasks(), {"en-fr": predictions})["en-fr"]
-    assert (group["from"], group["to"]) == (length, length)
-
-
 def test_prediction_rows_have_words_and_scores() -> None:
     pairs, labels = list(PAIRS.split("test"))[:2], source_of([Example(None, t) for t in ("dog", "owl", 1)])
-    tasks = {
-        "animals": Task(labels, PatchTokenizer(D, channels=1), ClassificationHead(LABELS, D)),
-        "en-fr": text_tasks()["en-fr"],
-    }
+    animals = Task(labels, PICTURES, ClassificationHead(LABELS, D))
+    tasks = {"animals": animals, "en-fr": text_tasks()["en-fr"]}
     eye = torch.eye(3)
-    rows = prediction_rows(tasks, {"animals": {2: eye[1], 0: eye[0], 1: eye[0]}, "en-fr": {1: "rien"}})
+    rows = artifacts.prediction_rows(tasks, {"animals": {2: eye[1], 0: eye[0], 1: eye[0]}, "en-fr": {1: "rien"}})
     assert [row["index"] for row in rows] == [0, 1, 2, 1]
     assert [row["target"] for row in rows] == ["dog", "owl", "cat", pairs[1].target]
     assert [row["score"] for row in rows] == [100.0, 0.0, 100.0, ""]

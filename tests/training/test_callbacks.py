@@ -22,22 +22,12 @@ from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 from torch.utils.data import DataLoader, TensorDataset
 
 from unifier.files import format_duration
-from unifier.training.callbacks import (
-    ESTIMATE_STEPS,
-    AtomicCheckpointIO,
-    EarlyStop,
-    GracefulStop,
-    LossLogger,
-    RemainingTime,
-    TextProgress,
-    WeightAveraging,
-    create_progress,
-)
+from unifier.training import callbacks
+from unifier.training.callbacks import EarlyStop, GracefulStop, RemainingTime, TextProgress, WeightAveraging
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.result import DivergedError, Interrupted
 
-ROOT = Path(__file__).parents[2]
-STEPS, INTERVAL = 12, 4
+STEPS, INTERVAL, ESTIMATE_STEPS = 12, 4, callbacks.ESTIMATE_STEPS
 
 pytestmark = [  # Warnings of Lightning that a run silences.
     pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignore:.*LeafSpec")
@@ -68,16 +58,10 @@ class Counting(pl.LightningModule):
 
 def train_counting(folder: Path, averaging: WeightAveraging) -> Counting:
     model = Counting()
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        max_epochs=1,
-        val_check_interval=INTERVAL,
-        callbacks=[averaging, ModelCheckpoint(folder, filename="best", monitor="score", mode="max")],
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-    )
+    settings: dict[str, Any] = {"accelerator": "cpu", "val_check_interval": INTERVAL, "num_sanity_val_steps": 0}
+    settings |= dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    best = ModelCheckpoint(folder, filename="best", monitor="score", mode="max")
+    trainer = pl.Trainer(max_epochs=1, callbacks=[averaging, best], **settings)
     steps, once = (DataLoader(TensorDataset(torch.zeros(count))) for count in (STEPS, 1))
     trainer.fit(model, steps, once)
     return model
@@ -110,10 +94,8 @@ def test_exponential_average_equals_torch(tmp_path: Path) -> None:
         reference.update_parameters(layer)
     model = train_counting(tmp_path, WeightAveraging(decay=decay))
     assert model.validated[-1] == pytest.approx(next(reference.parameters()).item())
-
-
-def test_exponential_average_of_short_run_moves(tmp_path: Path) -> None:
-    assert STEPS**2 / 4 < train_counting(tmp_path, WeightAveraging(decay=0.9999)).validated[-1] < STEPS**2
+    slow = train_counting(tmp_path / "slow", WeightAveraging(decay=0.9999))
+    assert STEPS**2 / 4 < slow.validated[-1] < STEPS**2, "the average moves in a short run too"
 
 
 @pytest.fixture
@@ -135,30 +117,26 @@ def test_early_stop_counts_stale_validations(model: UnifierModule, capsys: pytes
         stopped.append(trainer.should_stop)
     assert stopped == [False] * 5 + [True]
     assert "patience=2" in capsys.readouterr().out
+    stop, trainer = EarlyStop(1), trainer_at()
+    trainer.state.fn = TrainerFn.VALIDATING  # The best weights are validated once more.
+    for _ in range(3):
+        stop.on_validation_end(trainer, model)
+    assert (stop.num_stale, trainer.should_stop) == (0, False)
 
 
 def test_early_stop_continues_its_count(model: UnifierModule) -> None:
-    first, second = EarlyStop(2), EarlyStop(2)
+    first, second, third = (EarlyStop(2) for _ in range(3))
+    trainer, resumed = trainer_at(), trainer_at()
     for model.score in (20.0, 10.0):
         first.on_validation_end(trainer_at(), model)
     second.load_state_dict(first.state_dict())
-    trainer = trainer_at()
     second.on_train_start(trainer, model)
     assert not trainer.should_stop
     second.on_validation_end(trainer, model)
     assert trainer.should_stop
-    third, resumed = EarlyStop(2), trainer_at()
     third.load_state_dict(second.state_dict())
     third.on_train_start(resumed, model)
     assert resumed.should_stop, "a run that had stopped does not train on"
-
-
-def test_early_stop_ignores_validation_of_best(model: UnifierModule) -> None:
-    stop, trainer = EarlyStop(1), trainer_at()
-    trainer.state.fn = TrainerFn.VALIDATING
-    for _ in range(3):
-        stop.on_validation_end(trainer, model)
-    assert (stop.num_stale, trainer.should_stop) == (0, False)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -166,14 +144,14 @@ def test_loss_logger_stops_at_loss_not_finite(value: float, model: UnifierModule
     model.planned_steps = 100
     model.losses["a"] = [torch.tensor(1.0), torch.tensor(value)]
     with pytest.raises(DivergedError, match=f"train/a/loss is {value} by step 3"):
-        LossLogger().on_train_batch_end(trainer_at(3), model)
+        callbacks.LossLogger().on_train_batch_end(trainer_at(3), model)
 
 
 def test_loss_logger_logs_means_by_hundredths(model: UnifierModule) -> None:
     logged: list[tuple[dict[str, float], int]] = []
     logger = SimpleNamespace(log_metrics=lambda metrics, step: logged.append((metrics, step)))
     optimizer = SimpleNamespace(param_groups=[{"lr": 0.5}])
-    model.planned_steps, callback = 300, LossLogger()
+    model.planned_steps, callback = 300, callbacks.LossLogger()
     for step in range(1, 8):
         model.losses["a"].append(torch.tensor(float(step)))
         callback.on_train_batch_end(trainer_at(step, logger=logger, optimizers=[optimizer]), model)
@@ -188,11 +166,9 @@ def spend(model: UnifierModule, steps: int, seconds: float) -> None:
 
 def test_remaining_time_leaves_out_first_step(model: UnifierModule) -> None:
     model.planned_steps, remaining = 1 + 4 * ESTIMATE_STEPS, RemainingTime()
-    assert remaining.seconds(model) is None
-    spend(model, 1, 100.0)
-    assert remaining.seconds(model) is None
-    spend(model, ESTIMATE_STEPS - 1, 0.5 * (ESTIMATE_STEPS - 1))
-    assert remaining.seconds(model) is None
+    for steps, seconds in ((0, 0.0), (1, 100.0), (ESTIMATE_STEPS - 1, 0.5 * (ESTIMATE_STEPS - 1))):
+        spend(model, steps, seconds)
+        assert remaining.seconds(model) is None
     spend(model, 1, 0.5)
     assert remaining.seconds(model) == pytest.approx(0.5 * 3 * ESTIMATE_STEPS)
     spend(model, 3 * ESTIMATE_STEPS, 1.0)
@@ -214,7 +190,8 @@ def test_format_duration(seconds: float, text: str) -> None:
 
 
 def test_text_progress_prints_remaining_time(model: UnifierModule, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = TextProgress()
+    progress = callbacks.create_progress()
+    assert isinstance(progress, TextProgress), "the tests have no terminal"
     model.planned_steps = 1000
     for steps in (1, ESTIMATE_STEPS, ESTIMATE_STEPS):
         spend(model, steps, steps * 1.0)
@@ -231,14 +208,9 @@ def test_text_progress_prints_remaining_time(model: UnifierModule, capsys: pytes
     assert "step 21/1000" in capsys.readouterr().out
 
 
-def test_progress_without_terminal_is_text() -> None:
-    assert isinstance(create_progress(), TextProgress)
-
-
 @pytest.mark.slow
 def test_progress_on_a_terminal_is_a_bar(tmp_path: Path) -> None:
-    command = ["run", str(ROOT / "experiments" / "pictures.py"), "tokens=2000", "dim=8", "--track", "off"]
-    command += ["--out", str(tmp_path)]
+    command = ["run", "pictures", "tokens=2000", "dim=8", "--track", "off", "--out", str(tmp_path)]
     ours, theirs = os.openpty()
     with subprocess.Popen([sys.executable, "-m", "unifier.cli", *command], stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
@@ -264,9 +236,8 @@ def test_second_signal_stops_at_once(second: signal.Signals, tmp_path: Path) -> 
 
 
 def test_graceful_stop_waits_for_whole_step(tmp_path: Path, model: UnifierModule) -> None:
-    saved: list[Path] = []
+    saved, stop = list[Path](), GracefulStop(tmp_path)
     trainer = trainer_at(accumulate_grad_batches=2, save_checkpoint=saved.append)
-    stop = GracefulStop(tmp_path)
     stop.requested = True
     stop.on_train_batch_start(trainer, model, None, 3)
     assert not saved
@@ -276,10 +247,8 @@ def test_graceful_stop_waits_for_whole_step(tmp_path: Path, model: UnifierModule
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
-def test_failed_save_keeps_the_checkpoint_before(
-    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, io = tmp_path / "checkpoints" / "last.ckpt", AtomicCheckpointIO()
+def test_failed_save_keeps_the_older_file(error: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, io = tmp_path / "checkpoints" / "last.ckpt", callbacks.AtomicCheckpointIO()
     io.save_checkpoint({"global_step": 1}, path)
     write_bytes: Callable[..., int] = Path.write_bytes
 

@@ -10,31 +10,18 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from unifier import ConvolutionalTrunk, Example, MeanAttentionTrunk, Transformer, TranslationHead, Trunk
 from unifier.augmentation.audio import augment_audio
 from unifier.data.dataloader import Batch, collate, trained_lengths
 from unifier.data.encoding import EncodedSplit, encode_split
-from unifier.data.source import Example
-from unifier.datasets.digits import Digits
-from unifier.datasets.grammar import GrammarPairs
-from unifier.datasets.synthetic_music import SyntheticMusic
+from unifier.datasets import Digits, GrammarPairs, SyntheticMusic
 from unifier.experiment import Experiment, Task, Training
 from unifier.heads.classification import ClassificationHead, TaggingHead
-from unifier.heads.transformer_decoder import TranslationHead
 from unifier.nn.attention import FUSED_MIN_KEYS
-from unifier.training.cost import (
-    Cost,
-    CostTracker,
-    count_parameters,
-    distinct_lengths,
-    flops_of_example,
-    without_fused_rnn,
-)
+from unifier.training import cost
+from unifier.training.cost import Cost, CostTracker, count_parameters, flops_of_example
 from unifier.training.lightning_module import UnifierModule
-from unifier.trunks.convolutional import ConvolutionalTrunk
-from unifier.trunks.mean_attention import MeanAttentionTrunk
 from unifier.trunks.recurrent import Cell, RecurrentTrunk
-from unifier.trunks.transformer import Transformer
-from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import Audio, FrameTokenizer, PatchTokenizer, SubwordTokenizer, Units, Vocabulary
 
 D = 16
@@ -80,25 +67,32 @@ TRUNKS: dict[str, Callable[[], Trunk]] = {
 }
 
 
+def model_of(trunk: Trunk, task: Task) -> UnifierModule:
+    return UnifierModule(Experiment(trunk, {"task": task}, Training(steps=1), name="cost"))
+
+
 def build(make: MakeTask, trunk: str = "transformer") -> tuple[UnifierModule, EncodedSplit]:
     torch.manual_seed(0)
     task, examples = make()
-    model = UnifierModule(Experiment(TRUNKS[trunk](), {"task": task}, Training(steps=1), name="cost"))
-    return model, encode_split(examples, task.tokenizer, task.head)[0]
+    return model_of(TRUNKS[trunk](), task), encode_split(examples, task.tokenizer, task.head)[0]
 
 
 def count_with_torch(model: UnifierModule, split: EncodedSplit, row: int) -> int:
-    with pytest.MonkeyPatch.context() as patch, without_fused_rnn(), FlopCounterMode(display=False) as counter:
+    with pytest.MonkeyPatch.context() as patch, cost.without_fused_rnn(), FlopCounterMode(display=False) as counter:
         patch.setitem(FUSED_MIN_KEYS, torch.float32, 10**9)  # torch does not count the fused kernel on a CPU.
         model.loss("task", collate(split, [row])).backward()
     return counter.get_total_flops()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trunk", TRUNKS)
 @pytest.mark.parametrize("make", [text, pictures, sounds])
 def test_flops_equal_torch_counter(make: MakeTask, trunk: str) -> None:
     model, split = build(make, trunk)
+    before = torch.get_rng_state()
     model.prepare({"task": split})
+    assert torch.equal(before, torch.get_rng_state()), "counting leaves no trace"
+    assert all(parameter.grad is None for parameter in model.parameters())
     batch = collate(split, range(len(split)))
     assert not batch.mask.all(), "the batch has examples of different lengths"
     expected = sum(count_with_torch(model, split, row) for row in range(len(split)))
@@ -109,29 +103,17 @@ def test_flops_equal_torch_counter(make: MakeTask, trunk: str) -> None:
     assert spent.tokens == sum(columns for columns, _ in split.lengths())
 
 
-def test_counting_leaves_no_trace() -> None:
-    model, split = build(text)
-    before = torch.get_rng_state()
-    model.prepare({"task": split})
-    assert torch.equal(before, torch.get_rng_state())
-    assert all(parameter.grad is None for parameter in model.parameters())
-
-
 def test_fused_attention_is_counted() -> None:
-    trunk = Transformer(D, 1, 2, 8)
-    task, _ = pictures()
-    rng = np.random.RandomState(0)
+    (task, _), rng = pictures(), np.random.RandomState(0)
     examples = [Example(rng.randint(0, 255, (2, 2 * n), np.uint8), "0") for n in (40, 300, 600, 800)]
     tokenizer = PatchTokenizer(D, patch=2, channels=1, length=1000)
-    model = UnifierModule(
-        Experiment(trunk, {"task": Task(task.source, tokenizer, task.head)}, Training(steps=1), name="cost")
-    )
+    model = model_of(Transformer(D, 1, 2, 8), Task(task.source, tokenizer, task.head))
     split, _ = encode_split(examples, tokenizer, task.head)
-    cost = flops_of_example(lambda batch: model.loss("task", batch), split)
+    count = flops_of_example(lambda batch: model.loss("task", batch), split)
     below = count_with_torch(model, split, 1)
-    assert cost(300, 1) == pytest.approx(below, rel=1e-9)
+    assert count(300, 1) == pytest.approx(below, rel=1e-9)
     scores = 3 * 2 * 2 * D * (800**2 - 2 * 400**2)  # Two products of 2 D N^2, and twice as much backward.
-    assert cost(800, 1) - 2 * cost(400, 1) + cost(0, 1) == pytest.approx(scores, rel=1e-6)
+    assert count(800, 1) - 2 * count(400, 1) + count(0, 1) == pytest.approx(scores, rel=1e-6)
 
 
 @pytest.mark.parametrize(("cell", "gates"), [("lstm", 4), ("gru", 3)])
@@ -142,9 +124,7 @@ def test_recurrent_layers_are_counted(cell: Cell, gates: int) -> None:
         trunk = RecurrentTrunk(D, depth, bidirectional=False, cell=cell)
         head = ClassificationHead(Digits.labels, D)
         head.attention_mode = "causal"
-        model = UnifierModule(
-            Experiment(trunk, {"task": Task(task.source, task.tokenizer, head)}, Training(steps=1), name="cost")
-        )
+        model = model_of(trunk, Task(task.source, task.tokenizer, head))
         split, _ = encode_split(examples, task.tokenizer, head)
         costs.append(flops_of_example(lambda batch, model=model: model.loss("task", batch), split)(40, 1).item())
     products = 3 * 2 * 2 * gates * D * D * 40  # The backward pass takes twice as much.
@@ -166,6 +146,7 @@ def large_pictures(width: int = 26) -> tuple[Task, list[Example]]:
     return Task(source, tokenizer, ClassificationHead(source.labels, D)), examples
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [text, long_sounds, large_pictures])
 def test_long_examples_are_counted_in_parts(make: MakeTask) -> None:
     model, split = build(make)
@@ -176,10 +157,10 @@ def test_long_examples_are_counted_in_parts(make: MakeTask) -> None:
         read.extend(int(length) for lengths in batch.lengths() for length in lengths)
         return model.loss("task", batch)
 
-    cost = flops_of_example(loss, split, max_length=longest)
+    count = flops_of_example(loss, split, max_length=longest)
     assert max(read) <= longest < split.lengths().max()
     for row in range(len(split)):
-        assert cost(*split.lengths()[row]) == pytest.approx(count_with_torch(model, split, row), rel=1e-9)
+        assert count(*split.lengths()[row]) == pytest.approx(count_with_torch(model, split, row), rel=1e-9)
 
 
 def test_pictures_are_counted_by_whole_rows() -> None:
@@ -190,9 +171,9 @@ def test_pictures_are_counted_by_whole_rows() -> None:
         read.append(batch.mask.shape[1])
         return model.loss("task", batch)
 
-    cost = flops_of_example(loss, split, max_length=31)
+    count = flops_of_example(loss, split, max_length=31)
     assert sorted(set(read)) == [4, 12, 28]  # 31, 15 and 7 tokens, without the 3 tokens of a cut row.
-    assert cost(*split.lengths()[0]) == pytest.approx(count_with_torch(model, split, 0), rel=1e-9)
+    assert count(*split.lengths()[0]) == pytest.approx(count_with_torch(model, split, 0), rel=1e-9)
 
 
 @pytest.mark.parametrize(("lengths", "each"), [((40, 40), 0), ((40, 30, 36), 8)], ids=["flat", "labels of columns"])
@@ -207,27 +188,23 @@ def test_uncuttable_examples_are_counted_whole(lengths: tuple[int, ...], each: i
         found = labels(batch.values.mT).view(-1, 5) if each else flat(batch.values.flatten(1))
         return nn.functional.cross_entropy(found, batch.target.flatten())
 
-    cost = flops_of_example(loss, split, max_length=20)
+    count = flops_of_example(loss, split, max_length=20)
     for row in range(len(split)):
         with FlopCounterMode(display=False) as counter:
             loss(collate(split, [row])).backward()
-        assert cost(*split.lengths()[row]) == pytest.approx(counter.get_total_flops(), rel=1e-9)
+        assert count(*split.lengths()[row]) == pytest.approx(counter.get_total_flops(), rel=1e-9)
 
 
 def test_error_of_the_loss_is_raised() -> None:
     split = EncodedSplit([Units(torch.zeros(3, 40), torch.arange(40)[None])], [torch.tensor(1)], [0])
-
-    def loss(batch: Batch) -> torch.Tensor:
-        raise ValueError(f"of {batch.mask.shape[1]} columns")
-
-    with pytest.raises(ValueError, match="of 40 columns"):
-        flops_of_example(loss, split, max_length=20)
+    with pytest.raises(RuntimeError, match="size 120"):
+        flops_of_example(lambda batch: batch.values.view(7), split, max_length=20)
 
 
 def test_distinct_lengths_in_blocks_equal_numpy() -> None:
     lengths = np.random.RandomState(0).randint(1, 9, (500, 2)).astype(np.int32)
     expected = np.unique(lengths, axis=0, return_index=True)
-    for result, reference in zip(distinct_lengths(lengths, block=70), expected, strict=True):
+    for result, reference in zip(cost.distinct_lengths(lengths, block=70), expected, strict=True):
         assert result.tolist() == reference.tolist()
 
 
@@ -236,7 +213,7 @@ def test_cropped_sound_is_counted_by_its_crop(monkeypatch: pytest.MonkeyPatch) -
     task, examples = sounds()
     assert isinstance(task.tokenizer, FrameTokenizer)
     task = replace(task, augmentation=augment_audio(task.tokenizer, crop=0.25))
-    model = UnifierModule(Experiment(TRUNKS["transformer"](), {"task": task}, Training(steps=1), name="cost"))
+    model = model_of(TRUNKS["transformer"](), task)
     split, own = encode_split(examples, task.tokenizer, task.head)[0], model.loss
     read = list[int]()
 
@@ -260,22 +237,18 @@ def test_shared_parameters_count_once() -> None:
     counts = count_parameters(experiment)
     model = UnifierModule(experiment)
     assert counts["total"] == sum(counts[part] for part in ("tokenizer", "trunk", "head"))
-    assert counts["total"] == sum(
-        parameter.numel() for parameter in model.parameters()
-    )  # torch counts each parameter once.
-    assert counts["trunk"] == sum(parameter.numel() for parameter in trunk.parameters())
+    # torch counts each parameter once.
+    assert counts["total"] == sum(map(torch.numel, model.parameters()))
+    assert counts["trunk"] == sum(map(torch.numel, trunk.parameters()))
     assert isinstance(task.tokenizer, SubwordTokenizer)
     table = task.tokenizer.embedding.weight.numel()
     assert counts["tokenizer"] >= table
-    assert counts["head"] == sum(parameter.numel() for parameter in task.head.parameters()) - table
-
-
-def test_parameters_of_tasks_add_up() -> None:
+    assert counts["head"] == sum(map(torch.numel, task.head.parameters())) - table
     tasks = {"text": text()[0], "pictures": pictures()[0], "sounds": sounds()[0]}
     counts = count_parameters(Experiment(Transformer(D, 1, 2, 8), tasks, Training(steps=1), name="cost"))
     parts: list[nn.Module] = [part for task in tasks.values() for part in (task.tokenizer, task.head)]
     distinct = {parameter for part in parts for parameter in part.parameters()}
-    assert counts["tokenizer"] + counts["head"] == sum(parameter.numel() for parameter in distinct)
+    assert counts["tokenizer"] + counts["head"] == sum(map(torch.numel, distinct)), "those of several tasks add up"
 
 
 def test_tracker_resumes_each_task() -> None:
@@ -291,9 +264,8 @@ def test_tracker_resumes_each_task() -> None:
     assert [resumed.tasks[task].flops for task in ("a", "b")] == [15, 2]
     assert (resumed.total().examples, resumed.total().flops) == (8, 17)
     assert resumed.total().tokens == 4 * int(batch.mask.sum())
-    assert (
-        resumed.total().seconds == tracker.total().seconds == sum(spent.seconds for spent in tracker.tasks.values()) > 0
-    )
+    seconds = sum(spent.seconds for spent in tracker.tasks.values())
+    assert resumed.total().seconds == tracker.total().seconds == seconds > 0
 
 
 def test_shared_step_counts_once_in_total() -> None:
@@ -307,32 +279,18 @@ def test_shared_step_counts_once_in_total() -> None:
     assert (tracker.tasks["a"].steps, tracker.tasks["b"].steps, tracker.total().steps) == (2, 2, 13)
 
 
-@pytest.fixture
-def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Replace the clock by the sum of a list."""
+def test_clock_divides_time_and_may_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     passed = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: sum(passed))
-    return passed
-
-
-def test_clock_divides_time_among_tasks(seconds: list[float]) -> None:
     tracker = CostTracker({"a": Cost(), "b": Cost(), "c": Cost()})
     tracker.start()
-    seconds.append(3.0)
+    passed.append(3.0)
     tracker.clock("a", "c")
-    assert [tracker.tasks[task].seconds for task in "abc"] == [1.5, 0, 1.5]
-    assert tracker.total().seconds == 3
-
-
-def test_paused_clock_charges_nothing(seconds: list[float]) -> None:
-    tracker = CostTracker({"a": Cost()})
-    tracker.start()
-    seconds.append(1.0)
-    tracker.clock("a")
     tracker.pause()
-    seconds.append(10.0)
+    passed.append(10.0)
     tracker.start()
-    seconds.append(2.0)
+    passed.append(2.0)
     tracker.start()  # The clock runs already, and is not set back.
     tracker.clock("a")
-    assert tracker.total().seconds == 3
+    assert [tracker.tasks[task].seconds for task in "abc"] == [3.5, 0, 1.5]
+    assert tracker.total().seconds == 5

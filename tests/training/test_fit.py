@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, final
 
 import numpy as np
@@ -12,22 +13,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from unifier import ClassificationHead, Experiment, TaggingHead, Task, Transformer
 from unifier.data.source import Example, SplitName
-from unifier.datasets.digits import Digits
-from unifier.experiment import Experiment, Task, Training
-from unifier.heads.classification import ClassificationHead, TaggingHead
+from unifier.datasets import Digits
+from unifier.files import lock_folder
 from unifier.training import artifacts
 from unifier.training import fit as fit_module
 from unifier.training.callbacks import AtomicCheckpointIO
 from unifier.training.fit import RunContext, encode_tasks, fit
 from unifier.training.loggers import RunLoggers
 from unifier.training.result import DivergedError, Interrupted, Result, RunFailed
-from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer, Tokenizer, Units
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 D = 8
+Patch = pytest.MonkeyPatch
 
 
 @dataclass
@@ -38,17 +39,8 @@ class FakeTrain:
     step: int = 1
     calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
-    def __call__(
-        self,
-        model: Any,
-        training: Any,
-        folder: Path,
-        loggers: Any,
-        batches: Any,
-        held_out: Any,
-        speed: Any,
-        done: int | None,
-    ) -> dict[str, float]:
+    def __call__(self, *given: Any, **_: Any) -> dict[str, float]:
+        model, _, folder, _, batches, held_out, _, done = given
         self.calls.append({"splits": batches.splits, "done": done, "steps": model.planned_steps})
         checkpoint = {"state_dict": model.state_dict(), "global_step": self.step, "callbacks": {}}
         AtomicCheckpointIO().save_checkpoint(checkpoint, folder / "checkpoints" / "last.ckpt")
@@ -68,19 +60,17 @@ Run = Callable[..., Result]
 def run_fake(make_experiment: Any, tmp_path: Path) -> Run:
     """Return a function that fits an experiment on digits without training."""
 
-    def run(
-        train: FakeTrain | None = None, *, experiment: Experiment | None = None, settings: Any = None, **given: Any
-    ) -> Result:
+    def run(train: FakeTrain | None = None, *, experiment: Any = None, settings: Any = None, **given: Any) -> Result:
         context = RunContext(tmp_path, "study", wandb="off", origin="study.py:digits")
-        build = lambda: experiment or make_experiment(**(settings or {}))  # noqa: E731
-        return fit(build, {"dim": D}, 0, context, train=train or FakeTrain(), **given)
+        built = experiment or make_experiment(**(settings or {}))
+        return fit(lambda: built, {"dim": D}, 0, context, train=train or FakeTrain(), **given)
 
     return run
 
 
-def interrupted_folder(run_fake: Run, **given: Any) -> Path:
+def interrupted_folder(run_fake: Run, step: int = 1, **given: Any) -> Path:
     with pytest.raises(Interrupted) as stop:
-        run_fake(FakeTrain(Interrupted(Path("gone"))), **given)
+        run_fake(FakeTrain(Interrupted(Path("gone")), step), **given)
     (note,) = stop.value.__notes__
     return Path(note)
 
@@ -104,9 +94,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("part", FILES)
-def test_failed_artifact_is_a_warning(
-    part: str, run_fake: Run, monkeypatch: pytest.MonkeyPatch, read_json: Any
-) -> None:
+def test_failed_artifact_is_a_warning(part: str, run_fake: Run, monkeypatch: Patch, read_json: Any) -> None:
     monkeypatch.setattr(artifacts, part, raise_type_error)
     with pytest.warns(UserWarning, match=r"TypeError: nothing .* two lines\)$") as warned:
         result = run_fake()
@@ -116,7 +104,7 @@ def test_failed_artifact_is_a_warning(
     assert {name for name in written if not (result.folder / name).exists()} == {FILES[part]} & written
 
 
-def test_result_is_written_after_trackers_close(run_fake: Run, monkeypatch: pytest.MonkeyPatch, read_json: Any) -> None:
+def test_result_is_written_after_trackers_close(run_fake: Run, monkeypatch: Patch, read_json: Any) -> None:
     closed: list[tuple[bool, bool]] = []
 
     def close(loggers: RunLoggers, *, failed: bool) -> None:
@@ -131,10 +119,9 @@ def test_result_is_written_after_trackers_close(run_fake: Run, monkeypatch: pyte
     assert closed == [(False, False), (True, False)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["artifacts", "tracker"])
-def test_ctrl_c_after_the_test_keeps_the_scores(
-    part: str, run_fake: Run, monkeypatch: pytest.MonkeyPatch, read_json: Any
-) -> None:
+def test_ctrl_c_after_the_test_keeps_the_scores(part: str, run_fake: Run, monkeypatch: Patch, read_json: Any) -> None:
     closed: list[bool] = []
 
     def close(_: RunLoggers, *, failed: bool) -> None:
@@ -157,28 +144,20 @@ def test_ctrl_c_after_the_test_keeps_the_scores(
     assert run_fake(resume=folder).metrics == first["metrics"]
 
 
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (InputError("bad batch"), "failed"),
-        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "failed"),
-        (KeyboardInterrupt(), "interrupted"),
-        (Interrupted(Path("run")), "interrupted"),
-    ],
-    ids=lambda each: type(each).__name__,
-)
-def test_error_of_the_user_is_raised_with_folder(
-    error: BaseException, status: str, run_fake: Run, read_json: Any
-) -> None:
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("error", [InputError("bad batch"), FULL, KeyboardInterrupt(), Interrupted(Path("run"))])
+def test_error_of_the_user_is_raised_with_folder(error: BaseException, run_fake: Run, read_json: Any) -> None:
     with pytest.raises(type(error)) as raised:
         run_fake(FakeTrain(error))
     assert raised.value is error
-    assert read_json(Path(error.__notes__[0]))["status"] == status
+    is_stopped = isinstance(error, (KeyboardInterrupt, Interrupted))
+    assert read_json(Path(error.__notes__[-1]))["status"] == ("interrupted" if is_stopped else "failed")
 
 
-def test_full_disk_at_the_end_leaves_no_torn_file(
-    run_fake: Run, monkeypatch: pytest.MonkeyPatch, read_json: Any
-) -> None:
+@pytest.mark.slow
+def test_full_disk_at_the_end_leaves_no_torn_file(run_fake: Run, monkeypatch: Patch, read_json: Any) -> None:
     write_bytes = Path.write_bytes
 
     def write_half(path: Path, content: bytes) -> int:
@@ -231,9 +210,7 @@ class Rows(Tokenizer):
     ("bad", "split", "refit"),
     [(np.nan, "train", False), (-np.inf, "train", False), (np.nan, "val", True), (0.5, "train", False)],
 )
-def test_divergence_names_an_example_not_finite(
-    bad: float, split: SplitName, refit: bool, make_experiment: Any
-) -> None:
+def test_divergence_names_an_example_not_finite(bad: float, split: Any, refit: bool, make_experiment: Any) -> None:
     task = Task(Recordings(bad, split), Rows(), ClassificationHead("01", D))
     experiment = make_experiment(task, refit=refit)
     error = DivergedError("train/a/loss is nan by step 3")
@@ -255,22 +232,25 @@ def test_resume_continues_after_the_checkpoint(run_fake: Run) -> None:
     train = FakeTrain()
     assert run_fake(train, settings={"steps": 5}, resume=folder).folder == folder
     assert (train.calls[0]["done"], train.calls[0]["steps"]) == (1, 5)
+    finished = run_fake()
+    assert run_fake(train, resume=finished.folder).content() == finished.content()
+    assert len(train.calls) == 1, "a finished run is not trained again"
 
 
-def test_resume_of_finished_run_returns_its_result(run_fake: Run) -> None:
-    result, train = run_fake(), FakeTrain()
-    assert run_fake(train, resume=result.folder).content() == result.content()
-    assert not train.calls
-
-
-def test_resume_under_another_name_is_refused(run_fake: Run, make_task: Any) -> None:
-    folder = interrupted_folder(run_fake)
-    other = Experiment(Transformer(D, 1, 2, 8), {"a": make_task()}, Training(steps=2), name="other")
-    with pytest.raises(InputError, match=r'"digits".*"other"'):
+@pytest.mark.parametrize(
+    ("name", "ffn_dim", "message"), [("other", 8, r'"digits".*"other"'), ("digits", 16, r"last\.ckpt")]
+)
+def test_resume_of_another_experiment_is_refused(
+    name: str, ffn_dim: int, message: str, run_fake: Run, make_experiment: Any
+) -> None:
+    folder, same = interrupted_folder(run_fake), make_experiment()
+    other = Experiment(Transformer(D, 1, 2, ffn_dim), same.tasks, same.training, name=name)
+    with pytest.raises(InputError, match=message):
         run_fake(experiment=other, resume=folder)
 
 
-def test_resume_with_changed_data_is_refused(run_fake: Run, monkeypatch: pytest.MonkeyPatch, make_task: Any) -> None:
+@pytest.mark.slow
+def test_resume_with_changed_data_is_refused(run_fake: Run, monkeypatch: Patch, make_task: Any) -> None:
     folder = interrupted_folder(run_fake)
     before = (folder / "settings.json").read_text()
     with monkeypatch.context() as patch:
@@ -282,18 +262,9 @@ def test_resume_with_changed_data_is_refused(run_fake: Run, monkeypatch: pytest.
 
 
 def test_resume_beyond_the_budget_is_refused(run_fake: Run) -> None:
-    with pytest.raises(Interrupted) as stop:
-        run_fake(FakeTrain(Interrupted(Path("gone")), step=7), settings={"steps": 8})
+    folder = interrupted_folder(run_fake, step=7, settings={"steps": 8})
     with pytest.raises(InputError, match=r"step 7.* 4"):
-        run_fake(resume=Path(stop.value.__notes__[0]), settings={"steps": 4})
-
-
-def test_resume_into_another_network_is_refused(run_fake: Run, make_experiment: Any) -> None:
-    folder = interrupted_folder(run_fake)
-    wider = make_experiment()
-    wider = Experiment(Transformer(D, 1, 2, 16), wider.tasks, wider.training, name="digits")
-    with pytest.raises(InputError, match=r"last\.ckpt"):
-        run_fake(experiment=wider, resume=folder)
+        run_fake(resume=folder, settings={"steps": 4})
 
 
 def test_resume_from_torn_checkpoint_builds_nothing(tmp_path: Path) -> None:
@@ -317,33 +288,24 @@ def test_start_is_reported_with_the_folder(run_fake: Run, read_json: Any) -> Non
     assert (settings["longest"], settings["read"]) == ({"a": 4}, {"a": result.data["a"]["sha256"]})
 
 
-def test_encoded_tasks_are_encoded_once(run_fake: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoded: dict[str, Any] = {}
-    run_fake(encoded_tasks=encoded)
+@pytest.mark.slow
+def test_tasks_are_encoded_once_and_refit_adds_validation(run_fake: Run, monkeypatch: Patch) -> None:
+    encoded, train = dict[str, Any](), FakeTrain()
+    run_fake(train, encoded_tasks=encoded)
     assert list(encoded) == ["a"]
     monkeypatch.setattr(fit_module, "prepare_task", raise_type_error)
-    assert run_fake(encoded_tasks=encoded).status == "finished"
-
-
-@pytest.mark.parametrize("refit", [False, True])
-def test_refit_trains_on_validation_examples_too(refit: bool, run_fake: Run) -> None:
-    train = FakeTrain()
-    run_fake(train, settings={"refit": refit})
-    assert len(train.calls[0]["splits"]["a"]) == 60 + 20 * refit
+    assert run_fake(train, encoded_tasks=encoded, settings={"refit": True}).status == "finished"
+    assert [len(call["splits"]["a"]) for call in train.calls] == [60, 80]
 
 
 def test_targets_that_cannot_be_scored_are_refused(make_experiment: Any, run_fake: Run, tmp_path: Path) -> None:
-    @final
-    class Parity:
-        """Digits that are even or odd; one of them is tested on."""
+    def split(name: SplitName) -> list[Example]:
+        """Return digits that are even or odd; the test split has one example."""
+        digits = list(Digits(val=20, test=20).split(name))[: 1 if name == "test" else 20]
+        return [Example(picture, ("odd" if int(label) % 2 else "even",)) for picture, label in digits]
 
-        name = "parity"
-
-        def split(self, name: SplitName) -> list[Example]:
-            digits = list(Digits(val=20, test=20).split(name))[: 1 if name == "test" else 20]
-            return [Example(picture, ("odd" if int(label) % 2 else "even",)) for picture, label in digits]
-
-    task = Task(Parity(), PatchTokenizer(D, channels=1), TaggingHead(("even", "odd"), D))
+    parity: Any = SimpleNamespace(name="parity", split=split)
+    task = Task(parity, PatchTokenizer(D, channels=1), TaggingHead(("even", "odd"), D))
     with pytest.raises(InputError, match="parity, test"):
         run_fake(experiment=make_experiment(task))
     assert not list(tmp_path.rglob("*.json"))
@@ -353,3 +315,15 @@ def test_targets_that_cannot_be_scored_are_refused(make_experiment: Any, run_fak
 def test_context_file_is_that_of_the_first_part(origin: str | list[str], tmp_path: Path) -> None:
     assert RunContext(tmp_path, "study", origin=origin).file == "/a/study.py"
     assert RunContext(tmp_path, "study").file == ""
+
+
+def test_run_is_locked_while_it_trains(run_fake: Run) -> None:
+    folder = interrupted_folder(run_fake)
+    with lock_folder(folder), pytest.raises(InputError, match="another process"):
+        run_fake(resume=folder)
+
+    def resume_again(result: Result) -> None:
+        with pytest.raises(InputError, match="another process"):
+            run_fake(resume=result.folder)
+
+    assert run_fake(on_start=resume_again).status == run_fake(resume=folder, on_start=resume_again).status == "finished"

@@ -6,19 +6,18 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from unifier.data.source import Example, SplitName
-from unifier.datasets.digits import Digits
-from unifier.experiment import Experiment, Task, Training
-from unifier.heads.classification import ClassificationHead
+from unifier import ClassificationHead, Experiment, Task, Training, Transformer
+from unifier.data.source import Example
+from unifier.datasets import Digits
 from unifier.training.callbacks import GracefulStop
 from unifier.training.fit import RunContext, fit
 from unifier.training.gradient_conflict import GradientConflict, layer_of
 from unifier.training.result import Interrupted, Result
-from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -28,16 +27,10 @@ SAME = {label: label for label in Digits.labels}
 REVERSED = dict(zip(Digits.labels, reversed(Digits.labels), strict=True))
 
 
-class Renamed:
-    """Digits whose labels are exchanged."""
-
-    name, labels = "renamed", Digits.labels
-
-    def __init__(self, names: Mapping[str, str]) -> None:
-        self.names = names
-
-    def split(self, name: SplitName) -> list[Example]:
-        return [Example(image, self.names[label]) for image, label in list(Digits().split("train"))[:64]]
+def renamed(names: Mapping[str, str]) -> Any:
+    """Return digits whose labels are exchanged."""
+    examples = [Example(image, names[label]) for image, label in list(Digits().split("train"))[:64]]
+    return SimpleNamespace(name="renamed", labels=Digits.labels, split=lambda _: examples)
 
 
 Fit = Callable[..., Result]
@@ -50,10 +43,9 @@ def run(tmp_path: Path) -> Fit:
     def train(names: Mapping[str, str] = SAME, grad_accumulation: int = 1, resume: Path | None = None) -> Result:
         def build() -> Experiment:
             tokenizer, head = PatchTokenizer(D, patch=2, channels=1), ClassificationHead(Digits.labels, D)
-            tasks = {"one": Task(Renamed(SAME), tokenizer, head), "other": Task(Renamed(names), tokenizer, head)}
-            training = Training(
-                steps=40, grad_accumulation=grad_accumulation, batch_tokens=512, num_validations=1, num_workers=0
-            )
+            tasks = {"one": Task(renamed(SAME), tokenizer, head), "other": Task(renamed(names), tokenizer, head)}
+            settings: dict[str, Any] = {"batch_tokens": 512, "num_validations": 1, "num_workers": 0}
+            training = Training(steps=40, grad_accumulation=grad_accumulation, **settings)
             return Experiment(Transformer(D, 2, 2, 16), tasks, training, name="pair")
 
         return fit(build, {}, 0, RunContext(tmp_path, "study", wandb="off"), resume=resume)
@@ -120,8 +112,6 @@ def test_full_disk_keeps_the_file_before(tmp_path: Path) -> None:
     assert path.read_text() == content
 
 
-@pytest.mark.parametrize(
-    ("name", "layer"), [("blocks.0.attention.weight", "blocks.0"), ("norm.weight", "norm"), ("weight", "weight")]
-)
-def test_layer_of_parameter(name: str, layer: str) -> None:
-    assert layer_of(name) == layer
+def test_layer_of_parameter() -> None:
+    names = ("blocks.0.attention.weight", "norm.weight", "weight")
+    assert [layer_of(name) for name in names] == ["blocks.0", "norm", "weight"]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as pl
@@ -11,18 +12,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from unifier import ClassificationHead, Network, TaggingHead, Transformer, TranslationHead
 from unifier.data.dataloader import Batch, collate
 from unifier.data.encoding import EncodedSplit
-from unifier.datasets.digits import Digits
-from unifier.datasets.grammar import GrammarPairs
-from unifier.datasets.synthetic_music import SyntheticMusic
+from unifier.datasets import Digits, GrammarPairs, SyntheticMusic
 from unifier.experiment import Experiment, LossWeighting, Task, Training
-from unifier.heads.classification import ClassificationHead, TaggingHead
-from unifier.heads.transformer_decoder import TranslationHead
-from unifier.network import Network
 from unifier.training import lightning_module
 from unifier.training.lightning_module import UnifierModule
-from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import FrameTokenizer, PatchTokenizer, SubwordTokenizer, Tokens, Vocabulary
 
 D = 16
@@ -54,6 +50,7 @@ def build(*names: str, seed: int = 0, dropout: float = 0.0, **training: Any) -> 
 
 
 Encode = Callable[..., dict[str, EncodedSplit]]
+Patch = pytest.MonkeyPatch
 
 
 def move(model: UnifierModule, task: str, split: EncodedSplit) -> tuple[str, Batch]:
@@ -124,7 +121,7 @@ def test_predictions_of_views_are_averaged(encode: Encode) -> None:
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated")
 @pytest.mark.parametrize("name", TASKS)
-def test_only_the_training_loss_is_compiled(name: str, encode: Encode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_training_loss_is_compiled(name: str, encode: Encode, monkeypatch: Patch) -> None:
     modes, trace = list[str](), partial(torch.compile, backend="aot_eager")  # It traces, and generates no code.
 
     def compile_traced(function: Callable[..., Tensor], *, mode: str) -> Callable[..., Tensor]:
@@ -145,10 +142,9 @@ def test_only_the_training_loss_is_compiled(name: str, encode: Encode, monkeypat
 
 
 @pytest.mark.parametrize("names", [("digits",), ("digits", "music")], ids=len)
-def test_clock_waits_for_accelerator_if_needed(names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    model = UnifierModule(build(*names))
+def test_clock_waits_for_accelerator_if_needed(names: tuple[str, ...], monkeypatch: Patch) -> None:
+    model, time, waits = UnifierModule(build(*names)), [0.0], list[float]()
     model.current_task = "digits"
-    time, waits = [0.0], list[float]()
 
     def synchronize() -> None:
         waits.append(time[0])
@@ -182,37 +178,37 @@ def test_second_pass_of_r_drop_shares_memory(encode: Encode) -> None:
 
 def test_losses_survive_reused_output_memory(encode: Encode) -> None:
     """A CUDA graph returns its output in the same memory each time."""
-    experiment = build("digits")
+    experiment, output = build("digits"), torch.zeros(())
     model, split = UnifierModule(experiment), encode(experiment.tasks)["digits"]
     model.prepare({"digits": split})
-    output = torch.zeros(())
     model.training_loss = lambda task, batch: output.add_(1)
     for _ in range(3):
         model.training_step(move(model, "digits", split), 0)
     assert [loss.item() for loss in model.losses["digits"]] == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("weighting", "expected"), [("fixed", 5.1), ("uncertainty", 3 * (1.7 * math.exp(-0.7) + 0.35))]
-)
-def test_weighted_loss(weighting: LossWeighting, expected: float) -> None:
-    experiment = build("digits", loss_weighting=weighting)
-    model = UnifierModule(replace(experiment, tasks={"digits": replace(digits(), loss_weight=3.0)}))
-    for variance in model.log_variances.values():
-        variance.data.fill_(0.7)
-    assert model.weighted_loss("digits", torch.tensor(1.7)).item() == pytest.approx(expected)
+def test_weighted_loss() -> None:
+    for weighting, expected in (("fixed", 5.1), ("uncertainty", 3 * (1.7 * math.exp(-0.7) + 0.35))):
+        experiment = build("digits", loss_weighting=weighting)
+        model = UnifierModule(replace(experiment, tasks={"digits": replace(digits(), loss_weight=3.0)}))
+        for variance in model.log_variances.values():
+            variance.data.fill_(0.7)
+        assert model.weighted_loss("digits", torch.tensor(1.7)).item() == pytest.approx(expected)
+
+
+def gradient_norm(model: nn.Module) -> float:
+    return float(nn.utils.get_total_norm(part.grad for part in model.parameters() if part.grad is not None))
 
 
 @pytest.mark.parametrize(("norm", "clipped"), [(100.0, 2.5), (1.5, 1.5)])
 def test_gradient_is_clipped_to_grad_clip(norm: float, clipped: float) -> None:
     model = UnifierModule(build("digits", grad_clip=2.5))
-    size = sum(parameter.numel() for parameter in model.parameters())
+    size = sum(map(torch.numel, model.parameters()))
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, norm / math.sqrt(size))
     model.cost_tracker.count("digits", torch.ones(1), 1)
     model.configure_gradient_clipping(None)
-    gradient = torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
-    assert gradient.norm().item() == pytest.approx(clipped, rel=1e-3)
+    assert gradient_norm(model) == pytest.approx(clipped, rel=1e-3)
 
 
 @pytest.mark.parametrize(("weighting", "ratio"), [("fixed", 8), ("uncertainty", 4)])
@@ -229,26 +225,30 @@ def test_clipped_gradients_keep_the_loss_weights(weighting: LossWeighting, ratio
         model.weighted_loss(task, model.loss(task, collate(split, range(5)))).backward()
         model.configure_gradient_clipping(None)
         model.cost_tracker.step()
-        norms.append(float(nn.utils.get_total_norm(part.grad for part in model.parameters() if part.grad is not None)))
+        norms.append(gradient_norm(model))
     assert norms[0] / norms[1] == pytest.approx(ratio, rel=1e-2)
 
 
 @pytest.mark.parametrize(("area", "score"), [(0.8, 60.0), (math.nan, 40.0)], ids=["number", "nan"])
-def test_validation_score_is_mean_percentage(area: float, score: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validation_score_is_mean_percentage(area: float, score: float, monkeypatch: Patch) -> None:
     model = UnifierModule(build("digits", "music"))
     for task, metrics in (("digits", {"accuracy": 40.0}), ("music", {"macro_auc": area})):
         monkeypatch.setattr(model.tasks[task].head, "metrics", lambda *_, metrics=metrics: metrics)
         model.predictions[task], model.targets[task, "val"] = {0: None}, {0: None}
-    monkeypatch.setattr(model, "log", lambda *_: None)
-    monkeypatch.setattr(model, "log_dict", lambda *_: None)
+    for name in ("log", "log_dict"):
+        monkeypatch.setattr(model, name, lambda *_: None)
     model.on_validation_epoch_end()
     assert model.score == pytest.approx(score)
 
 
-def test_checkpoint_restores_accelerator_random_state(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_restores_accelerator_random_state(monkeypatch: Patch) -> None:
     first, second, without = (UnifierModule(build("digits")) for _ in range(3))
-    restored: list[Tensor] = []
-    checkpoint: dict[str, Any] = {"global_step": 3}
+    new, restored = first.configure_optimizers(), list[Tensor]()
+    checkpoint: dict[str, Any] = {"global_step": 3, "callbacks": {}, "loops": {"fit_loop": {}}}
+    checkpoint["lr_schedulers"] = [new["lr_scheduler"]["scheduler"].state_dict()]
+    loop = SimpleNamespace(state_dict=dict)
+    trainer = SimpleNamespace(callbacks=[], fit_loop=loop, optimizers=[new["optimizer"]])
+    monkeypatch.setattr(UnifierModule, "trainer", trainer)
     for model in (first, second):
         monkeypatch.setattr(model, "_device", torch.device("cuda:0"))
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: torch.tensor([7]))
@@ -262,8 +262,7 @@ def test_checkpoint_restores_accelerator_random_state(monkeypatch: pytest.Monkey
 
 
 def test_total_steps_follow_the_speed() -> None:
-    pl.seed_everything(0, verbose=False)
-    model = UnifierModule(Experiment(Transformer(D, 1, 2, 16), {"digits": digits()}, Training(seconds=60)))
+    model = UnifierModule(replace(build("digits"), training=Training(seconds=60)))
     assert model.total_steps == lightning_module.INITIAL_TOTAL_STEPS
     model.cost_tracker.steps, model.cost_tracker.tasks["digits"].seconds = 5, 20.0
     assert model.total_steps == 15

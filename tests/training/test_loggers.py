@@ -2,45 +2,26 @@
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from socket import socket
 from types import SimpleNamespace
 from typing import Any, final
+from unittest.mock import Mock
 
 import pytest
 import wandb
-from torch import Tensor
 from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]
 
-from unifier.datasets.digits import Digits
-from unifier.experiment import Task
-from unifier.heads.classification import ClassificationHead, TaggingHead
-from unifier.heads.prefix_lm import PrefixHead
-from unifier.heads.transformer_decoder import TranslationHead
+from unifier import ClassificationHead, PrefixHead, Result, TaggingHead, Task, TranslationHead
+from unifier.datasets import Digits
 from unifier.training import fit as fit_module
+from unifier.training import loggers
 from unifier.training.fit import RunContext, fit
-from unifier.training.loggers import (
-    MetricsFile,
-    RunLoggers,
-    TensorBoard,
-    WandbMode,
-    WeightsAndBiases,
-    run_tags,
-    wandb_mode,
-)
-from unifier.training.result import Result
+from unifier.training.loggers import MetricsFile, RunLoggers, TensorBoard, WeightsAndBiases
 from unifier.trials.runner import log_comparison
-from unifier_tokenizers import (
-    Mixture,
-    PatchTokenizer,
-    SubwordTokenizer,
-    Tokenizer,
-    Units,
-    Vocabulary,
-    WaveformTokenizer,
-)
+from unifier_tokenizers import Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer, Vocabulary, WaveformTokenizer
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -70,6 +51,7 @@ def read_scalars(folder: Path, name: str) -> list[tuple[int, float]]:
     return [(event.step, event.value) for event in events.Scalars(name)]
 
 
+@pytest.mark.slow
 def test_tensorboard_receives_metrics_on_request(run: Callable[..., Result], tmp_path: Path) -> None:
     result = run(tensorboard=True)
     assert [step for step, _ in read_scalars(result.folder, "train/a/loss")] == list(range(1, STEPS + 1))
@@ -111,6 +93,7 @@ class Broken:
         self._call("close")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["open", "log", "log_artifacts", "close"])
 def test_broken_tracker_is_left_out(at: str, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     trackers: list[Broken] = []
@@ -129,14 +112,19 @@ def test_broken_tracker_is_left_out(at: str, run: Callable[..., Result], monkeyp
         assert trackers[0].calls == ["open", "log", "close"], "an open tracker would receive the next run"
 
 
-def test_metrics_file_gains_columns(tmp_path: Path) -> None:
-    loggers = RunLoggers(tmp_path, lambda: COST)
-    loggers.add(lambda: MetricsFile(tmp_path / "metrics.csv"))
-    loggers.log_metrics({"train/a/loss": 0.5, "epoch": 0})
-    loggers.log_metrics({"val/a/accuracy": 50.0})
+def test_metrics_file_gains_columns_or_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracked = RunLoggers(tmp_path, lambda: COST)
+    tracked.add(lambda: MetricsFile(tmp_path / "metrics.csv"))
+    tracked.log_metrics({"train/a/loss": 0.5, "epoch": 0})
+    tracked.log_metrics({"val/a/accuracy": 50.0})
     header, *rows = (tmp_path / "metrics.csv").read_text().splitlines()
     assert header == "step,train/a/loss,budget/tokens,budget/flops,budget/seconds,val/a/accuracy"
     assert rows == ["1,0.5,2,3,4.0,", "1,,2,3,4.0,50.0"]
+    full_disk = OSError(28, "No space left on device")
+    monkeypatch.setattr(Path, "write_bytes", Mock(side_effect=full_disk))
+    with pytest.raises(OSError, match="No space left"):
+        tracked.log_metrics({"loss": 0.4})
+    assert (tmp_path / "metrics.csv").read_text().splitlines() == [header, *rows]
 
 
 def test_metrics_file_replaces_resumed_steps(tmp_path: Path) -> None:
@@ -149,21 +137,6 @@ def test_metrics_file_replaces_resumed_steps(tmp_path: Path) -> None:
     after.log({"loss": 33}, 3)
     after.log({"loss": 44}, 4)
     assert path.read_text().splitlines()[1:] == ["1,1", "2,2", "3,33", "4,44"]
-
-
-def test_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, loggers = tmp_path / "metrics.csv", RunLoggers(tmp_path, lambda: COST)
-    loggers.add(lambda: MetricsFile(path))
-    loggers.log_metrics({"loss": 0.5})
-    content = path.read_text()
-
-    def fail(*_: Any, **__: Any) -> int:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", fail)
-    with pytest.raises(OSError, match="No space left"):
-        loggers.log_metrics({"loss": 0.4})
-    assert path.read_text() == content
 
 
 @pytest.fixture(autouse=True)
@@ -199,22 +172,26 @@ def parse_records(data: bytes) -> list[Record]:
     return records
 
 
-def run_record(records: list[Record]) -> Any:
+def run_record(records: list[Record]) -> tuple[Any, dict[str, Any]]:
+    """Return the record of the run, and its configuration."""
     (record,) = (record.run for record in records if record.HasField("run"))
-    return record
+    return record, values_of(record.config.update)
+
+
+def values_of(items: Iterable[Any]) -> dict[str, Any]:
+    return {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in items}
+
+
+def exit_codes(records: list[Record]) -> list[int]:
+    return [record.exit.exit_code for record in records if record.HasField("exit")]
 
 
 def history(records: list[Record]) -> list[dict[str, Any]]:
-    return [
-        {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
-        for record in records
-        if record.HasField("history")
-    ]
+    return [values_of(record.history.item) for record in records if record.HasField("history")]
 
 
 def summary(records: list[Record]) -> dict[str, Any]:
-    updates = [item for record in records if record.HasField("summary") for item in record.summary.update]
-    return {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in updates}
+    return values_of(item for record in records if record.HasField("summary") for item in record.summary.update)
 
 
 def model_files(records: list[Record]) -> list[str]:
@@ -223,14 +200,14 @@ def model_files(records: list[Record]) -> list[str]:
     return sorted(entry.path for model in models for entry in model.manifest.contents)
 
 
+@pytest.mark.slow
 def test_wandb_run_has_config_metrics_and_files(run: Callable[..., Result]) -> None:
     result = run(wandb="offline")
     records = read_records(result.folder)
-    record = run_record(records)
+    record, config = run_record(records)
     assert record.run_id == record.display_name == result.folder.name
     assert (record.project, record.run_group, record.job_type) == ("study", "digits", "train")
     assert sorted(record.tags) == ["classification", "image"]
-    config = {update.key: json.loads(update.value_json) for update in record.config.update}
     facts = {"parameters": result.parameters, "datasets": result.data, "commit": result.commit}
     for name, value in {"data": "embedded", "dim": D, "seed": 0, **facts}.items():
         assert config[name] == value
@@ -243,10 +220,9 @@ def test_wandb_run_has_config_metrics_and_files(run: Callable[..., Result]) -> N
     assert tokens[-1] == result.budget["tokens"]
     (tested,) = (row for row in rows if "test/a/accuracy" in row)
     assert tested["test/a/accuracy"] == pytest.approx(result.metrics["test/a/accuracy"])
-    metrics = {
-        record.metric.name or record.metric.glob_name: record.metric for record in records if record.HasField("metric")
-    }
-    axes = {metrics[name].step_metric for name in ("train/*", "val/*", "test/*", "budget/flops")}
+    metrics = [record.metric for record in records if record.HasField("metric")]
+    axis_of = {metric.name or metric.glob_name: metric.step_metric for metric in metrics}
+    axes = {axis_of[name] for name in ("train/*", "val/*", "test/*", "budget/flops")}
     assert axes == {"budget/tokens"}
     (table,) = (row for row in rows if any(name.startswith("samples/a") for name in row))
     samples = json.loads((result.folder / "samples.json").read_text())["a"]
@@ -255,7 +231,7 @@ def test_wandb_run_has_config_metrics_and_files(run: Callable[..., Result]) -> N
         assert any(row.get(f"{page}/_type") == "html-file" for row in rows)
     assert any(row.get("numbers/curves-a-tokens/nrows") == 1 for row in rows), "there is one validation"
     assert model_files(records) == ["best.ckpt", "last.ckpt"]
-    assert [record.exit.exit_code for record in records if record.HasField("exit")] == [0]
+    assert exit_codes(records) == [0]
 
 
 def test_wandb_comparison_is_an_evaluation(tmp_path: Path) -> None:
@@ -268,15 +244,14 @@ def test_wandb_comparison_is_an_evaluation(tmp_path: Path) -> None:
     content = {"settings": {"dim": D}, "seeds": [0], "rows": rows, **terms}
     log_comparison(folder, content, RunContext(tmp_path, "study", wandb="offline"))
     records = read_records(folder)
-    record = run_record(records)
+    record, config = run_record(records)
     assert (record.run_group, record.job_type, list(record.tags)) == (folder.name, "evaluate", ["comparison"])
-    config = {update.key: json.loads(update.value_json) for update in record.config.update}
     assert (config["dim"], config["seeds"], config["trial"]) == (D, [0], terms)
     assert config["runs"] == {"first": {"parameters": {"total": 7}, "datasets": {}, "commit": "abc"}}
     assert any(row.get("report/_type") == "html-file" for row in history(records))
 
 
-def open_wandb(folder: Path, mode: WandbMode = "offline") -> WeightsAndBiases:
+def open_wandb(folder: Path, mode: loggers.WandbMode = "offline") -> WeightsAndBiases:
     folder.mkdir(exist_ok=True)
     return WeightsAndBiases(folder, project="p", group="g", job_type="t", tags=[], config={}, mode=mode)
 
@@ -307,46 +282,31 @@ def test_wandb_sweep_reads_last_validation(tmp_path: Path, monkeypatch: pytest.M
     assert summary(read_records(tmp_path))["val/score"] == 0.25
 
 
-@pytest.fixture
-def last_checkpoint(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "last.ckpt").write_bytes(b"weights")
-
-
-@pytest.mark.usefixtures("last_checkpoint")
-def test_wandb_keeps_checkpoint_of_stopped_run(tmp_path: Path) -> None:
-    open_wandb(tmp_path).close(failed=True)
-    records = read_records(tmp_path)
+def test_wandb_keeps_checkpoint_of_stopped_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("stopped", "offline"):
+        (tmp_path / folder / "checkpoints").mkdir(parents=True)
+        (tmp_path / folder / "checkpoints" / "last.ckpt").write_bytes(b"weights")
+    open_wandb(tmp_path / "stopped").close(failed=True)
+    records = read_records(tmp_path / "stopped")
     assert model_files(records) == ["last.ckpt"]
-    assert [record.exit.exit_code for record in records if record.HasField("exit")] == [1]
-
-
-@pytest.mark.usefixtures("last_checkpoint")
-def test_wandb_finishes_if_upload_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tracker = open_wandb(tmp_path)
+    assert exit_codes(records) == [1]
+    tracker = open_wandb(tmp_path / "offline")
     monkeypatch.setattr(wandb, "Artifact", None)
     with pytest.raises(TypeError):
         tracker.close(failed=False)
     assert wandb.run is None, "an open run would receive the next run's metrics"
 
 
-def modes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[Any, str]]:
-    """Yield requested and resulting modes while the environment gains a key and a mode."""
-    yield None, "offline"
-    yield "online", "online"
+def test_wandb_mode_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    mode = loggers.wandb_mode
+    assert (mode(None), mode("online")) == ("offline", "online")
     (tmp_path / "netrc").write_text("machine api.wandb.ai\n  login user\n  password secret\n")
-    yield None, "online"
+    assert mode(None) == "online"
     (tmp_path / "netrc").unlink()
     monkeypatch.setenv("WANDB_API_KEY", "secret")
-    yield None, "online"
-    yield "offline", "offline"
+    assert (mode(None), mode("offline")) == ("online", "offline")
     monkeypatch.setenv("WANDB_MODE", "disabled")
-    yield None, "disabled"
-
-
-def test_wandb_mode_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for requested, mode in modes(monkeypatch, tmp_path):
-        assert wandb_mode(requested) == mode
+    assert mode(None) == "disabled"
 
 
 @pytest.mark.slow
@@ -358,9 +318,9 @@ def test_unreachable_server_is_tried_once(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("WANDB_INIT_TIMEOUT", "1")
 
     def track(folder: Path) -> list[Record]:
-        loggers = RunLoggers(folder, dict)
-        loggers.add(partial(open_wandb, folder, mode="online"))
-        loggers.close(failed=False)
+        tracked = RunLoggers(folder, dict)
+        tracked.add(partial(open_wandb, folder, mode="online"))
+        tracked.close(failed=False)
         return read_records(folder / "wandb" / "latest-run")
 
     with socket() as server:
@@ -375,11 +335,7 @@ def test_unreachable_server_is_tried_once(monkeypatch: pytest.MonkeyPatch, tmp_p
 class Series(Tokenizer):
     """A modality that unifier does not have."""
 
-    def encode(self, raw: Any) -> Units:
-        raise NotImplementedError
-
-    def embed(self, values: Tensor, positions: Tensor) -> Tensor:
-        raise NotImplementedError
+    encode = embed = Mock()
 
 
 def test_run_tags_are_modalities_and_tasks() -> None:
@@ -396,6 +352,6 @@ def test_run_tags_are_modalities_and_tasks() -> None:
         (Series(D), classify, ["Series", "classification"]),
         (image, SimpleNamespace(), ["image", "SimpleNamespace"]),
     ]:
-        assert run_tags([Task(Digits(), tokenizer, head)]) == tags  # pyright: ignore[reportArgumentType]
+        assert loggers.run_tags([Task(Digits(), tokenizer, head)]) == tags  # pyright: ignore[reportArgumentType]
     tasks = [Task(Digits(), image, classify), Task(Digits(), audio, tag)]
-    assert run_tags(tasks) == ["image", "audio", "classification", "tagging"]
+    assert loggers.run_tags(tasks) == ["image", "audio", "classification", "tagging"]

@@ -25,15 +25,16 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def page_faults(how: str) -> int:
-    process = subprocess.run([sys.executable, "-c", PROGRAM, how], check=True, capture_output=True, text=True)
-    return int(process.stdout)
+def run_program(*arguments: str) -> list[int]:
+    """Return the numbers that a program in a new process prints."""
+    command = [sys.executable, "-c", *arguments]
+    return [*map(int, subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc only")
 def test_large_tensors_reuse_memory() -> None:
-    kept, returned = page_faults("kept"), page_faults("returned")
+    (kept,), (returned,) = run_program(PROGRAM, "kept"), run_program(PROGRAM, "returned")
     assert kept < returned / 20, f"{kept} page faults, {returned} without"
 
 
@@ -61,8 +62,7 @@ def huge_pages_on_request() -> bool:
 @pytest.mark.slow
 @pytest.mark.skipif(not huge_pages_on_request(), reason="no huge pages on request")
 def test_tensors_use_huge_pages_after_a_reset() -> None:
-    process = subprocess.run([sys.executable, "-c", HUGE], check=True, capture_output=True, text=True)
-    first, both, third = map(int, process.stdout.split())
+    first, both, third = run_program(HUGE)
     assert 240 < first < both  # MiB, of 256 and 512 in use.
     assert both > 480
     assert 240 < third < 300  # Memory that was freed before is returned.
@@ -73,17 +73,16 @@ def test_peak_memory_can_be_reset() -> None:
     reset_peak_memory("cpu")
     before = peak_memory("cpu")
     size = 200 * 2**20
-    held = np.ones(size, np.uint8)
-    del held
+    np.ones(size, np.uint8)
     assert peak_memory("cpu") - before > 0.9 * size
     reset_peak_memory("cpu")
     assert peak_memory("cpu") - before < 0.5 * size
 
 
-def test_peak_memory_is_that_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peak_memory_is_that_of_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resets: list[str] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 7)
-    resets: list[str] = []
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: resets.append("cuda"))
     reset_peak_memory("cpu")
     assert peak_memory("cpu") > 10**6
@@ -91,9 +90,6 @@ def test_peak_memory_is_that_of_the_device(monkeypatch: pytest.MonkeyPatch) -> N
     reset_peak_memory("cuda")
     assert peak_memory("cuda") == 7
     assert resets
-
-
-def test_peak_memory_is_0_if_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Windows has neither /proc nor the module.
     monkeypatch.setattr(memory, "Path", lambda _: tmp_path / "none")
     monkeypatch.setitem(sys.modules, "resource", None)

@@ -7,11 +7,10 @@ import torch
 from torch import nn
 from torch.optim import AdamW, Muon, Optimizer
 
+from unifier import PrefixHead, Transformer
 from unifier.experiment import Schedule, Training
-from unifier.heads.prefix_lm import PrefixHead
 from unifier.training import optimizers as module
 from unifier.training.optimizers import create_optimizer, learning_rate_factor, orthogonalize
-from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import Vocabulary
 
 D = 6
@@ -37,37 +36,30 @@ def walk(parts: nn.ModuleDict, optimizer: Optimizer, *, first: int = 0, last: in
 
 def test_weight_decay_is_for_matrices_only() -> None:
     parts = model()
+    parts["head"] = PrefixHead(Vocabulary.fit(["a b"], size=10, level="word"), D)
     optimizer = create(parts)
     assert isinstance(optimizer, AdamW)
     decays = {p: group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
-    assert decays == {p: 0.1 if p.ndim == 2 else 0.0 for p in parts.parameters()}
+    segment = parts["head"].get_parameter("segment")
+    assert decays == {p: 0.1 if p.ndim == 2 and p is not segment else 0.0 for p in parts.parameters()}
 
 
-def test_segment_of_prefix_head_does_not_decay() -> None:
-    vocabulary = Vocabulary.fit(["a b"], size=10, level="word")
-    parts = nn.ModuleDict({"trunk": Transformer(D, 2, 2, 12), "head": PrefixHead(vocabulary, D)})
-    decays = {p: group["weight_decay"] for group in create(parts).param_groups for p in group["params"]}
-    assert decays[parts["head"].get_parameter("segment")] == 0
-
-
-def test_muon_trains_trunk_matrices_as_torch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_muon_trains_trunk_matrices_as_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "has_fast_bfloat16", lambda _: True)  # torch's Muon is always in bfloat16.
     parts, alone = model(), model()
     optimizer = create(parts, optimizer="muon", learning_rate=0.01)
     inside = [p for p in alone["trunk"].parameters() if p.ndim == 2]
     rest = [p for p in alone.parameters() if all(p is not other for other in inside)]
     muon = Muon(inside, lr=0.01, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
-    groups = [
-        {"params": [p for p in rest if p.ndim == 2], "weight_decay": 0.1},
-        {"params": [p for p in rest if p.ndim < 2], "weight_decay": 0.0},
-    ]
+    matrices, others = ([p for p in rest if (p.ndim == 2) is is_matrix] for is_matrix in (True, False))
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
     adamw = AdamW(groups, lr=0.01, betas=(0.9, 0.98), eps=1e-9)
     for module_, optimizer_ in ((parts, optimizer), (alone, muon), (alone, adamw)):
         walk(module_, optimizer_)
     for (name, parameter), expected in zip(parts.named_parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(parameter, expected, msg=name)
+    parts["trunk"].requires_grad_(False)
+    assert isinstance(create(parts, optimizer="muon"), AdamW), "there is no matrix for Muon"
 
 
 @pytest.mark.parametrize("can", [{"avx512_bf16": True}, {"avx2": True}], ids=["fast", "slow"])
@@ -98,12 +90,6 @@ def test_checkpoint_and_schedule_reach_both() -> None:
     before = [parameter.clone() for parameter in stopped.parameters()]
     walk(stopped, again)
     assert all(torch.equal(parameter, old) for parameter, old in zip(stopped.parameters(), before, strict=True))
-
-
-def test_frozen_trunk_needs_no_muon() -> None:
-    parts = model()
-    parts["trunk"].requires_grad_(False)
-    assert isinstance(create(parts, optimizer="muon"), AdamW)
 
 
 def factors(schedule: Schedule, total: int, warmup: float = 0.1) -> list[float]:

@@ -4,7 +4,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, final
+from types import SimpleNamespace
+from typing import Any, Literal
 from xml.etree import ElementTree
 
 import numpy as np
@@ -12,32 +13,19 @@ import pytest
 import torch
 from torch import nn
 
-from unifier import run
-from unifier.analysis.activations import (
-    align_examples,
-    iterate_batches,
-    layer_activations,
-    representations,
-    spread_indices,
-)
+from unifier import ConvolutionalTrunk, RecurrentHead, RecurrentTrunk, Transformer, TranslationHead, Trunk, run
+from unifier.analysis import activations
+from unifier.analysis.activations import align_examples, spread_indices
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, encode_split
-from unifier.data.source import Example, SplitName
-from unifier.datasets.digits import Digits
-from unifier.datasets.grammar import GrammarPairs
-from unifier.datasets.synthetic_music import SyntheticMusic
+from unifier.data.source import Example
+from unifier.datasets import Digits, GrammarPairs, SyntheticMusic
 from unifier.experiment import Experiment, Task, Training
 from unifier.heads.classification import ClassificationHead, TaggingHead
-from unifier.heads.rnn_decoders import RecurrentHead
-from unifier.heads.transformer_decoder import TranslationHead
 from unifier.nn.attention import AttentionMode
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.probe import probe
-from unifier.trunks.convolutional import ConvolutionalTrunk
 from unifier.trunks.mean_attention import MeanAttentionTrunk
-from unifier.trunks.recurrent import RecurrentTrunk
-from unifier.trunks.transformer import Transformer
-from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import Audio, FrameTokenizer, Mixture, PatchTokenizer, SubwordTokenizer, Tokens, Vocabulary
 from unifier_tokenizers.text import Level
 
@@ -47,17 +35,9 @@ MUSIC = SyntheticMusic(train=6, val=6, test=6, seconds=1.0, target="tags")
 NAMES = ("columns", "blocks.0", "blocks.1")
 
 
-@final
-class Few:
-    """The same examples in every split."""
-
-    name = "few"
-
-    def __init__(self, examples: Sequence[Example]) -> None:
-        self.examples = examples
-
-    def split(self, name: SplitName) -> Sequence[Example]:
-        return self.examples
+def few(examples: Sequence[Example]) -> Any:
+    """Return a source with the same examples in every split."""
+    return SimpleNamespace(name="few", split=lambda _: examples)
 
 
 def text(level: Level = "bpe") -> Task:
@@ -81,12 +61,11 @@ def transformer() -> Trunk:
 
 def model_of(trunk: Trunk, **tasks: Task) -> tuple[UnifierModule, dict[str, EncodedSplit]]:
     """Return an untrained model of these tasks, and their validation splits."""
-    model = UnifierModule(Experiment(trunk, tasks, Training(steps=1), name="seen"))
-    return model, {
-        name: encode_split(open_split(task.source, "val"), task.tokenizer, task.head)[0] for name, task in tasks.items()
-    }
+    encoded = {name: encode_split(open_split(t.source, "val"), t.tokenizer, t.head)[0] for name, t in tasks.items()}
+    return UnifierModule(Experiment(trunk, tasks, Training(steps=1), name="seen")), encoded
 
 
+@pytest.mark.slow
 def test_run_leaves_representations_and_attention(tmp_path: Path) -> None:
     def together() -> Experiment:
         tasks = {"en-fr": text(), "digits": picture(), "music": sound(stack=4)}
@@ -98,17 +77,13 @@ def test_run_leaves_representations_and_attention(tmp_path: Path) -> None:
     examples = {"en-fr": 12, "digits": 200, "music": 6}
     assert sizes == {f"{task}/{name}": ((count, D), "float32") for task, count in examples.items() for name in NAMES}
     found = json.loads((result.folder / "attention.json").read_text())
-    assert {task: each["unit"] for task, each in found.items()} == {
-        "en-fr": "words",
-        "digits": "pixels",
-        "music": "seconds",
-    }
+    units = {task: each["unit"] for task, each in found.items()}
+    assert units == {"en-fr": "words", "digits": "pixels", "music": "seconds"}
     for task, each in found.items():
         assert len(each["layers"]) == DEPTH
         for layer in each["layers"]:
             assert set(layer) == {"entropy", "distance", "uniform_distance", "agreement"}
-            assert 0 < layer["entropy"] <= 1
-            assert 0 < layer["agreement"] <= 1
+            assert all(0 < layer[name] <= 1 for name in ("entropy", "agreement"))
             assert 0 < layer["distance"] < 2 * layer["uniform_distance"]
         assert ("alignment_error_rate" in each) == ("alignment_error_rate_chance" in each) == (task == "en-fr")
     drawn = {path.name for path in (result.folder / "figures").glob("attention-*")}
@@ -121,12 +96,13 @@ def test_run_leaves_representations_and_attention(tmp_path: Path) -> None:
     assert (result.folder / "figures" / "attention-music-0.svg").stat().st_size < 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("longest", [20, 10])
 def test_long_examples_have_no_attention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longest: int) -> None:
     whole = MUSIC.split("val")
     pieces = [Audio(example.input.waveform[: 8000 if k % 2 else 4000], 8000) for k, example in enumerate(whole)]
-    few = Few([Example(piece, example.target) for piece, example in zip(pieces, whole, strict=True)])
-    model, splits = model_of(transformer(), music=replace(sound(stack=4), source=few))
+    source = few([Example(piece, example.target) for piece, example in zip(pieces, whole, strict=True)])
+    model, splits = model_of(transformer(), music=replace(sound(stack=4), source=source))
     assert sorted(set(splits["music"].lengths()[:, 0].tolist())) == [12, 25]
     own, read = Transformer.attention, list[int]()
     monkeypatch.setattr(Transformer, "attention", lambda *given: (read.append(given[1].mask.shape[1]), own(*given))[1])  # pyright: ignore
@@ -164,13 +140,17 @@ class TorchAttention(Trunk):
         return tokens._replace(matrix=self.attention(x, x, x, key_padding_mask=~tokens.mask)[0].mT)
 
 
-def test_attribute_named_attention_is_not_used(tmp_path: Path) -> None:
+def test_model_without_attention_leaves_no_file(tmp_path: Path) -> None:
     model, splits = model_of(TorchAttention(), digits=picture())
     probe(model, splits, tmp_path)
     assert set(np.load(tmp_path / "representations.npz")) == {"digits/columns", "digits/trunk"}
-    assert not (tmp_path / "attention.json").exists()
+    vocabulary = Vocabulary.fit(text for pair in PAIRS.split("train") for text in pair)
+    task = Task(PAIRS, SubwordTokenizer(vocabulary, D), RecurrentHead(vocabulary, D, depth=1))
+    probe(*model_of(RecurrentTrunk(D, 1, bidirectional=False), words=task), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["representations.npz"]
 
 
+@pytest.mark.slow
 def test_probe_leaves_the_model_unchanged(tmp_path: Path) -> None:
     model, splits = model_of(transformer(), words=text(), digits=picture())
     before, random = {name: each.clone() for name, each in model.state_dict().items()}, torch.get_rng_state()
@@ -190,48 +170,32 @@ def test_representation_is_mean_of_one_example() -> None:
     model, splits = model_of(transformer(), words=text())
     task, split = model.eval().tasks["words"], splits["words"]
     rows = [7, 2, 11, 0]
-    found = representations(model.trunk, task, split, rows)
+    found = activations.representations(model.trunk, task, split, rows)
     assert tuple(found) == NAMES
     for place, row in enumerate(rows):
         matrix = task.tokenizer(PAIRS.split("val")[row].input)
         alone = Tokens(matrix[None], torch.ones(1, matrix.shape[1], dtype=torch.bool), split.units(row).positions[None])
-        for name, columns in layer_activations(model.trunk, alone).items():
+        for name, columns in activations.layer_activations(model.trunk, alone).items():
             torch.testing.assert_close(found[name][place], columns[0].mean(0), atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("shape", [{"stack": 4}, {"patch": (16, 16)}], ids=str)
-def test_sounds_are_drawn(shape: dict[str, Any], tmp_path: Path) -> None:
-    model, splits = model_of(transformer(), music=sound(**shape))
-    probe(model, splits, tmp_path)
-    assert len(list(tmp_path.glob("figures/*.svg"))) == 2
-
-
-def test_class_token_is_not_drawn(tmp_path: Path) -> None:
-    model, splits = model_of(transformer(), digits=picture("cls"))
-    probe(model, splits, tmp_path)
+@pytest.mark.parametrize("task", [sound(stack=4), sound(patch=(16, 16)), picture("cls")], ids=("stack", "patch", "cls"))
+def test_sounds_and_patches_without_class_token_are_drawn(task: Task, tmp_path: Path) -> None:
+    probe(*model_of(transformer(), drawn=task), tmp_path)
     assert len(list(tmp_path.glob("figures/*.svg"))) == 2
 
 
 def test_mixture_has_statistics_and_no_drawing(tmp_path: Path) -> None:
     words, pictures = text(), picture()
     drawn = zip(PAIRS.split("val"), Digits().split("val"), strict=False)
-    both = Few([Example({"text": pair.input, "image": one.input}, one.target) for pair, one in drawn])
+    both = few([Example({"text": pair.input, "image": one.input}, one.target) for pair, one in drawn])
     head = ClassificationHead(Digits.labels, D)
     tokenizer = Mixture({"text": words.tokenizer, "image": pictures.tokenizer})
-    model, splits = model_of(transformer(), both=Task(both, tokenizer, head))
-    probe(model, splits, tmp_path)
+    probe(*model_of(transformer(), both=Task(both, tokenizer, head)), tmp_path)
     found = json.loads((tmp_path / "attention.json").read_text())["both"]
     assert found["unit"] == "columns"
     assert all(layer["distance"] > 0 for layer in found["layers"])
     assert not list(tmp_path.glob("figures/*"))
-
-
-def test_model_without_attention_leaves_no_file(tmp_path: Path) -> None:
-    vocabulary = Vocabulary.fit(text for pair in PAIRS.split("train") for text in pair)
-    task = Task(PAIRS, SubwordTokenizer(vocabulary, D), RecurrentHead(vocabulary, D, depth=1))
-    model, splits = model_of(RecurrentTrunk(D, 1, bidirectional=False), words=task)
-    probe(model, splits, tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["representations.npz"]
 
 
 @torch.no_grad()
@@ -247,15 +211,12 @@ def test_aligned_sentences_have_words_and_links() -> None:
 
 
 @torch.no_grad()
-def test_sentences_split_otherwise_are_left_out() -> None:
+def test_sentences_split_otherwise_and_pictures_are_left_out() -> None:
     model, splits = model_of(transformer(), words=text("word"))
     found = align_examples(model.trunk, model.eval().tasks["words"], splits["words"], range(12))
     elided = {row for row, pair in enumerate(PAIRS.split("val")) if "'" in pair.target}
     assert set(found) == set(range(12)) - elided
     assert elided
-
-
-def test_tasks_without_texts_have_no_alignment() -> None:
     model, splits = model_of(transformer(), digits=picture())
     assert align_examples(model.trunk, model.tasks["digits"], splits["digits"], [0, 1]) == {}
 
@@ -263,7 +224,7 @@ def test_tasks_without_texts_have_no_alignment() -> None:
 def test_batches_hold_each_row_once() -> None:
     _, splits = model_of(transformer(), music=sound(stack=1))
     task, rows = sound(stack=1), [5, 0, 3, 4, 1, 2] * 9
-    seen = [(part, tokens.mask.numel()) for part, tokens, _ in iterate_batches(task, splits["music"], rows)]
+    seen = [(part, tokens.mask.numel()) for part, tokens, _ in activations.iterate_batches(task, splits["music"], rows)]
     assert sorted(row for part, _ in seen for row in part) == sorted(rows)
     assert max(columns for _, columns in seen) <= 2048
 

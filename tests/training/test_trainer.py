@@ -161,6 +161,7 @@ def test_best_and_last_weights_are_kept(
     assert result.metrics["test/a/accuracy"] == 90 - math.ceil(7 / first) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scores", "best"),
     [([nan] * 5, 7), ([nan, 50.0, nan, 50.0, 50.0], 6), ([40.0, *[50.0] * 4], 7), ([40.0, 50.0, 49.0, 50.0, 50.0], 6)],
@@ -188,6 +189,7 @@ def test_moved_folder_keeps_its_best_weights(
     assert checkpoint_steps(folder) == [3, 7]
 
 
+@pytest.mark.slow
 def test_training_writes_checkpoints_in_its_folder_only(run: Fit, monkeypatch: Patch) -> None:
     log = logging.getLogger("lightning.pytorch")
     before = [*warnings.filters], log.level
@@ -214,6 +216,7 @@ def test_torn_checkpoint_is_removed(run: Fit, monkeypatch: Patch, tmp_path: Path
     assert not list((folder / "checkpoints").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refit", [False, True])
 def test_refit_tests_last_weights(refit: bool, run: Fit, checkpoint_steps: Any, monkeypatch: Patch) -> None:
     falling_scores(monkeypatch)
@@ -225,6 +228,7 @@ def test_refit_tests_last_weights(refit: bool, run: Fit, checkpoint_steps: Any, 
     assert ("val/" in (result.folder / "metrics.csv").read_text()) is not refit
 
 
+@pytest.mark.slow
 def test_patience_stops_and_tests_best_weights(run: Fit, checkpoint_steps: Any, monkeypatch: Patch) -> None:
     falling_scores(monkeypatch, 10.0, 20.0, 20.0, 15.0, 20.0, 30.0)
     result = run(steps=10, num_validations=10, patience=2)
