@@ -3,33 +3,23 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from unifier import Comparison, Experiment, run
+from unifier import ClassificationHead, Comparison, Experiment, Task, Training, Transformer, run
 from unifier.cli import main
 from unifier.comparison import Control
-from unifier.datasets.digits import Digits
-from unifier.datasets.factory import create_audio_dataset, create_image_dataset
-from unifier.experiment import Task, Training
+from unifier.datasets import Digits, create_audio_dataset, create_image_dataset
 from unifier.files import read_json, write_json
-from unifier.heads.classification import ClassificationHead
 from unifier.report.conditions import group_conditions
 from unifier.report.estimates import estimate
 from unifier.report.read_results import read_results
-from unifier.trials.plan import (
-    Trial,
-    count_trials,
-    cross_validation,
-    experiment_settings,
-    job_type,
-    plan_trials,
-    recorded_settings,
-)
-from unifier.trunks.transformer import Transformer
+from unifier.trials import plan
+from unifier.trials.plan import Trial, count_trials, cross_validation, plan_trials
 from unifier_tokenizers import InputError, PatchTokenizer
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -61,9 +51,7 @@ def test_plan_has_each_transfer_with_controls() -> None:
     trials = list(plan_trials(comparison))
     assert [(trial.name, trial.start) for trial in trials if trial.mode == "solo"] == [("fine", None), ("coarse", None)]
     assert [trial.experiments for trial in trials if trial.mode == "joint"] == [(fine, coarse)]
-    transfers = [
-        (trial.start, trial.name, trial.shuffled, trial.trainable) for trial in trials if trial.mode == "transfer"
-    ]
+    transfers = [(each.start, each.name, each.shuffled, each.trainable) for each in trials if each.mode == "transfer"]
     expected = [
         (start, name, shuffled, trainable)
         for start, name in ((fine, "coarse"), (coarse, "fine"))
@@ -74,40 +62,25 @@ def test_plan_has_each_transfer_with_controls() -> None:
     assert len({trial.key for trial in trials}) == len(trials) == count_trials(comparison)
 
 
-@pytest.mark.parametrize(("controls", "expected"), [(("random",), (None, False)), (("shuffled",), (fine, True))])
-def test_controls_are_chosen(controls: tuple[Control, ...], expected: tuple[object, bool]) -> None:
-    comparison = Comparison(
-        "one",
-        [fine, coarse],
-        modes=("transfer",),
-        trainable=("none",),
-        transfers=[(fine, coarse)],
-        controls=controls,
-    )
-    transfers = [(trial.start, trial.shuffled) for trial in plan_trials(comparison) if trial.mode == "transfer"]
-    assert sorted(transfers, key=str) == sorted([expected, (fine, False)], key=str)
+@pytest.mark.parametrize("controls", [("random",), ("shuffled",), ("random", "shuffled")], ids="-".join)
+def test_transfers_and_controls_are_chosen(controls: tuple[Control, ...]) -> None:
+    frozen = Comparison("one", [fine, coarse], modes=("transfer",), trainable=("none",))
+    comparison = replace(frozen, transfers=[(fine, coarse)], controls=controls)
+    transfers = [(each.start, each.name, each.shuffled) for each in plan_trials(comparison) if each.mode == "transfer"]
+    expected = [(None, "coarse", False)] if "random" in controls else []
+    expected += [(fine, "coarse", False)] + [(fine, "coarse", True)] * ("shuffled" in controls)
+    assert transfers == expected
     with pytest.raises(InputError, match="untrained"):
-        Comparison("one", [fine, coarse], controls=("untrained",))  # pyright: ignore[reportArgumentType]
-
-
-def test_transfers_limit_the_pairs() -> None:
-    modes = ("solo", "transfer")
-    comparison = Comparison("one", [fine, coarse], modes=modes, trainable=("none",), transfers=[(fine, coarse)])
-    transfers = [trial for trial in plan_trials(comparison) if trial.mode == "transfer"]
-    assert [(trial.start, trial.name, trial.shuffled) for trial in transfers] == [
-        (None, "coarse", False),
-        (fine, "coarse", False),
-        (fine, "coarse", True),
-    ]
+        replace(frozen, controls=("untrained",))
     with pytest.raises(InputError, match="fine to fine"):
-        Comparison("one", [fine, coarse], modes=modes, transfers=[(fine, fine)])
+        replace(frozen, transfers=[(fine, fine)])
 
 
 def test_showcase_comes_first_with_own_settings() -> None:
     comparison = Comparison("shown", [coarse], {"steps": 2}, seeds=(3, 4), showcase=fine, budget_unit="steps")
     first, *others = plan_trials(comparison)
     assert (first.name, first.seed, first.mode) == ("fine", 3, "showcase")
-    assert recorded_settings(comparison, first) == {"steps": 4, "depth": 1, "patch": 2}
+    assert plan.recorded_settings(comparison, first) == {"steps": 4, "depth": 1, "patch": 2}
     assert [trial.name for trial in others] == ["coarse", "coarse"]
     assert count_trials(comparison) == 3
 
@@ -126,20 +99,17 @@ def test_experiments_vary_the_settings_they_have() -> None:
     expected = [("fine", {"patch": patch, "share": share}) for patch in (1, 2) for share in (0.5, 1.0)]
     expected += [("coarse", {"share": share}) for share in (0.5, 1.0)]
     assert sorted(planned, key=str) == sorted(expected, key=str)
-
-
-def test_settings_are_the_shared_and_varied_ones() -> None:
     comparison = Comparison("grid", [fine, coarse], {"depth": 3, "patch": 1}, grid={"steps": (5,)}, budget_unit="steps")
-    assert experiment_settings(comparison, fine, {"steps": 5}) == {"steps": 5, "depth": 3, "patch": 1}
-    assert experiment_settings(comparison, coarse, {"steps": 5, "share": 0.5}) == {"steps": 5, "depth": 3}
+    assert plan.experiment_settings(comparison, fine, {"steps": 5}) == {"steps": 5, "depth": 3, "patch": 1}
+    assert plan.experiment_settings(comparison, coarse, {"steps": 5, "share": 0.5}) == {"steps": 5, "depth": 3}
 
 
 def test_solo_runs_for_transfers_are_pretraining() -> None:
     solo, joint = Trial(experiments=(fine,), seed=0), Trial(experiments=(fine, coarse), seed=0, mode="joint")
     apart = Comparison("all", [fine, coarse], modes=("solo", "joint"))
     transfer = replace(apart, modes=("solo", "joint", "transfer"))
-    assert [job_type(apart, trial) for trial in (solo, joint)] == ["train", "train"]
-    jobs = [job_type(transfer, trial) for trial in (solo, joint, replace(solo, mode="transfer"))]
+    assert [plan.job_type(apart, trial) for trial in (solo, joint)] == ["train", "train"]
+    jobs = [plan.job_type(transfer, trial) for trial in (solo, joint, replace(solo, mode="transfer"))]
     assert jobs == ["pretrain", "train", "transfer"]
 
 
@@ -240,17 +210,10 @@ def test_folds_need_a_table_and_whole_groups(recipe: Path, pictures: Path, capsy
     assert "has no folds" in capsys.readouterr().err
 
 
-class FoldedDigits:
-    """Pictures of digits whose folds have any names."""
-
-    name = "digits"
-
-    def __init__(self, folds: Any) -> None:
-        self.folds, self.split = folds, Digits(val=10, test=10).split
-
-
 def digits(folds: Any) -> Experiment:
-    task = Task(FoldedDigits(folds), PatchTokenizer(8, channels=1), ClassificationHead(Digits.labels, 8))
+    """Return an experiment on digits whose folds have any names."""
+    source: Any = SimpleNamespace(name="digits", folds=folds, split=Digits(val=10, test=10).split)
+    task = Task(source, PatchTokenizer(8, channels=1), ClassificationHead(Digits.labels, 8))
     return Experiment(Transformer(8, 1, 2, 8), {"digits": task}, Training(steps=2))
 
 
@@ -266,24 +229,20 @@ def counted(*, fold: int = 0) -> Experiment:
     return digits(2)
 
 
-def test_folds_may_be_numpy_integers_not_texts() -> None:
+def both(*, steps: int = 2) -> Comparison:
+    return Comparison("both", [fine, coarse], {"steps": steps})
+
+
+def test_folds_are_integers_of_the_source() -> None:
     comparison, settings = cross_validation(numbered, {"folds": 2}, 7)
     assert [(type(fold), fold) for fold in comparison.grid["fold"]] == [(int, 1), (int, 2)]
     assert (comparison.budget_unit, comparison.seeds, settings) == ("steps", [7], {"folds": 2, "seeds": (7,)})
     for make, name in ((lettered, "'a'"), (counted, "= 2")):
         with pytest.raises(InputError, match=name):
             cross_validation(make, {"folds": 2}, 0)
-
-
-def both(*, steps: int = 2) -> Comparison:
-    return Comparison("both", [fine, coarse], {"steps": steps})
-
-
-def test_recipe_without_folds_is_refused() -> None:
-    with pytest.raises(InputError, match="'fold'"):
-        run(fine, folds=2)
-    with pytest.raises(InputError, match="'folds'"):
-        run(both, folds=2)
+    for study, name in ((fine, "'fold'"), (both, "'folds'")):
+        with pytest.raises(InputError, match=name):
+            run(study, folds=2)
 
 
 def test_data_sets_list_their_folds(pictures: Path) -> None:

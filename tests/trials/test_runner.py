@@ -4,48 +4,29 @@ import errno
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
-from unifier import Comparison, Experiment, Result, run
+from unifier import ClassificationHead, Comparison, Experiment, Result, Task, Training, Transformer, run
 from unifier.comparison import Mode
 from unifier.data.dataset import Subset
-from unifier.datasets.digits import Digits
-from unifier.experiment import Task, Training
-from unifier.heads.classification import ClassificationHead
+from unifier.datasets import Digits
+from unifier.files import lock_folder
 from unifier.training.fit import RunContext
 from unifier.training.result import Interrupted, RunFailed
 from unifier.trials import runner, trials
 from unifier.trials.plan import Trial, count_trials, describe_trial
 from unifier.trials.runner import compare, plan_search, validation_score
-from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer
 
-RESULT = Result(
-    name="made",
-    tasks=["digits"],
-    seed=0,
-    status="finished",
-    metrics={},
-    signatures={},
-    parameters={},
-    budget={},
-    task_budgets={},
-    speed={},
-    settings={},
-    data={},
-    versions={},
-    commit="",
-    machine="",
-    threads=1,
-    error="",
-    folder=Path(),
-)
+texts = dict.fromkeys(("commit", "machine", "error"), "")
+facts = {"name": "made", "tasks": ["digits"], "seed": 0, "status": "finished", "threads": 1, "folder": Path()}
+RESULT = Result(**dict[str, Any]({part.name: {} for part in fields(Result)} | texts | facts))
 
 
 @dataclass
@@ -60,7 +41,7 @@ class FakeFit:
     def __call__(
         self,
         build: object,
-        settings: Mapping[str, Any],
+        settings: Any,
         seed: int,
         context: RunContext,
         resume: Path | None = None,
@@ -71,16 +52,10 @@ class FakeFit:
         name: str = context.trial.row["experiment"]
         self.calls.append((name, seed, resume))
         tasks = list(settings) if name == "joint" else [name]
-        result = replace(
-            RESULT,
-            name=name,
-            tasks=tasks,
-            seed=seed,
-            status="running",
-            settings=settings,
-            data={task: {"sha256": self.sha256} for task in tasks},
-            folder=resume or context.create_run_folder(name, seed),
-        )
+        data = {task: {"sha256": self.sha256} for task in tasks}
+        folder = resume or context.create_run_folder(name, seed)
+        facts = {"tasks": tasks, "seed": seed, "settings": settings, "data": data, "folder": folder}
+        result = replace(RESULT, name=name, status="running", **facts)
         on_start(result)
         (result.folder / "checkpoints").mkdir(exist_ok=True)
         (result.folder / "checkpoints" / "last.ckpt").touch()
@@ -95,24 +70,22 @@ class FakeFit:
             case "full disk":
                 raise OSError(errno.ENOSPC, "No space left on device")
             case _:
-                finished = replace(result, status="finished")
-                finished.write()
-                return finished
+                result = replace(result, status="finished")
+                result.write()
+                return result
 
 
-def study(name: str, patch: int) -> Experiment:
-    source = Subset(Digits(), 0.02)
-    task = Task(source, PatchTokenizer(8, patch=patch, channels=1), ClassificationHead(Digits.labels, 8))
-    training = Training(steps=4, batch_tokens=128, num_validations=2, num_workers=0)
-    return Experiment(Transformer(8, 1, 2, 8), {name: task}, training)
+def study(name: str) -> Experiment:
+    task = Task(Subset(Digits(), 0.02), PatchTokenizer(8, channels=1), ClassificationHead(Digits.labels, 8))
+    return Experiment(Transformer(8, 1, 2, 8), {name: task}, Training(steps=4))
 
 
 def fine() -> Experiment:
-    return study("fine", 2)
+    return study("fine")
 
 
 def coarse() -> Experiment:
-    return study("coarse", 4)
+    return study("coarse")
 
 
 def pair(*, seeds: tuple[int, ...] = (0,), modes: tuple[Mode, ...] = ("solo", "joint")) -> Comparison:
@@ -134,9 +107,11 @@ def start(out: Path, fit: FakeFit, comparison: Comparison | None = None, resume:
 
 def stop(out: Path, errors: Mapping[int, str], comparison: Comparison | None = None) -> Path:
     """Run a comparison that ends early, and return its folder."""
-    with pytest.raises((Interrupted, OSError, InputError)):
+    with pytest.raises((Interrupted, OSError, InputError)) as stopped:
         start(out, FakeFit(errors), comparison)
     (folder,) = (out / "pair").iterdir()
+    if isinstance(stopped.value, Interrupted):
+        assert stopped.value.folder == folder
     return folder
 
 
@@ -174,17 +149,8 @@ def test_finished_trials_are_not_run_again(tmp_path: Path) -> None:
     assert (after["status"], after["rows"][:2], len(after["rows"])) == ("finished", before["rows"][:2], 8)
 
 
-def test_ctrl_c_raises_the_comparisons_folder(tmp_path: Path) -> None:
-    with pytest.raises(Interrupted) as interruption:
-        start(tmp_path, FakeFit({2: "Ctrl-C"}))
-    assert interruption.value.folder.parent == tmp_path / "pair"
-
-
 def test_ctrl_c_after_the_last_run_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(runner, "log_comparison", interrupt)
+    monkeypatch.setattr(runner, "log_comparison", Mock(side_effect=KeyboardInterrupt))
     assert content(stop(tmp_path, {}))["status"] == "finished"
 
 
@@ -213,10 +179,7 @@ def test_run_without_checkpoint_starts_again(checkpoint: str, tmp_path: Path, mo
     if checkpoint == "none":
         path.unlink()
 
-    def read(_: Path) -> None:
-        raise InputError("last.ckpt: broken")
-
-    monkeypatch.setattr(trials, "load_resume_checkpoint", read)
+    monkeypatch.setattr(trials, "load_resume_checkpoint", Mock(side_effect=InputError("last.ckpt: broken")))
     again = FakeFit()
     start(tmp_path, again, resume=folder)
     assert again.calls[0] == ("fine", 0, None)
@@ -226,12 +189,30 @@ def test_run_without_checkpoint_starts_again(checkpoint: str, tmp_path: Path, mo
 def test_run_with_bad_input_leaves_no_row(tmp_path: Path) -> None:
     folder = stop(tmp_path, {2: "bad input"})
     assert (content(folder)["status"], [row["task"] for row in content(folder)["rows"]]) == ("failed", ["fine"])
-
-
-def test_first_bad_input_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be used"):
-        start(tmp_path, FakeFit({1: "bad input"}))
-    assert not list((tmp_path / "pair").iterdir())
+        start(tmp_path / "first", FakeFit({1: "bad input"}))
+    assert not list((tmp_path / "first" / "pair").iterdir())
+
+
+def test_folders_that_no_row_names_are_removed(tmp_path: Path) -> None:
+    folder = stop(tmp_path, {2: "Ctrl-C"})
+    left = [folder / "trials" / name for name in ("20260101-000000-fine-seed0-abcd", "20260101-000000-fine-seed0-dcba")]
+    for path in left:  # As after a kill before the row, or before the first checkpoint.
+        path.mkdir()
+    (left[1] / "settings.json").touch()
+    own = folder / "trials" / "notes"
+    own.mkdir()
+    start(tmp_path, FakeFit(), resume=folder)
+    named = {Path(row["folder"]).name for row in content(folder)["rows"]}
+    assert {path.name for path in (folder / "trials").iterdir()} == {*named, "notes"}
+
+
+def test_second_resume_is_refused(tmp_path: Path) -> None:
+    folder = stop(tmp_path, {2: "Ctrl-C"})
+    before = content(folder)
+    with lock_folder(folder), pytest.raises(InputError, match="another process"):
+        start(tmp_path, FakeFit(), resume=folder)
+    assert content(folder) == before
 
 
 def test_transfers_of_a_failed_run_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -240,19 +221,14 @@ def test_transfers_of_a_failed_run_are_left_out(tmp_path: Path, capsys: pytest.C
     folder = start(tmp_path, fit, both)
     found = content(folder)
     assert found["status"] == "failed"
-    assert [(row["experiment"], row["mode"], row["start"], row["shuffled"]) for row in found["rows"]] == [
-        ("fine", "solo", None, False),
-        ("coarse", "solo", None, False),
-        ("fine", "transfer", None, False),
-        ("fine", "transfer", "coarse", False),
-        ("fine", "transfer", "coarse", True),
-        ("coarse", "transfer", None, False),
-    ]
-    left_out = [
-        Trial(experiments=(coarse,), seed=0, mode="transfer", start=fine, shuffled=s, trainable="none")
-        for s in (False, True)
-    ]
-    assert [line.split(": ")[0] for line in found["problems"]] == [describe_trial(trial) for trial in left_out]
+    done = [(row["experiment"], row["mode"], row["start"], row["shuffled"]) for row in found["rows"]]
+    starts = ((None, False), ("coarse", False), ("coarse", True))
+    into_fine = [("fine", "transfer", start, shuffled) for start, shuffled in starts]
+    solo = [(name, "solo", None, False) for name in ("fine", "coarse")]
+    assert done == [*solo, *into_fine, ("coarse", "transfer", None, False)]
+    frozen = Trial(experiments=(coarse,), seed=0, mode="transfer", start=fine, trainable="none")
+    left_out = [describe_trial(replace(frozen, shuffled=shuffled)) for shuffled in (False, True)]
+    assert [line.split(": ")[0] for line in found["problems"]] == left_out
     assert capsys.readouterr().out.count("run ") == len(fit.calls) == 6
 
 
@@ -270,11 +246,8 @@ def test_changed_data_end_a_resumed_comparison(tmp_path: Path) -> None:
 def test_rows_not_reached_again_are_kept(
     error: type[BaseException], finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
-        raise error("stop")
-
-    before = content(finished)["rows"]
-    monkeypatch.setattr(trials.TrialRunner, "run" if error is KeyboardInterrupt else "check", fail)
+    before, method = content(finished)["rows"], "run" if error is KeyboardInterrupt else "check"
+    monkeypatch.setattr(trials.TrialRunner, method, Mock(side_effect=error("stop")))
     with pytest.raises((Interrupted, InputError)):
         start(tmp_path, FakeFit(), resume=finished)
     assert content(finished)["rows"] == before
@@ -362,16 +335,11 @@ def test_resuming_another_function_is_refused(finished: Path, tmp_path: Path) ->
 
 
 def test_wandb_group_is_the_comparisons_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options: list[dict[str, Any]] = []
-
-    def open_logger(folder: Path, **given: Any) -> MagicMock:
-        options.append(given)
-        return MagicMock()
-
-    monkeypatch.setattr(runner, "WeightsAndBiases", open_logger)
+    monkeypatch.setattr(runner, "WeightsAndBiases", opened := MagicMock())
     context = RunContext(tmp_path, "study", wandb="offline", origin=f"{__file__}:pair")
     _, folder = compare(pair(), {"depth": 1}, context, fit=FakeFit())
-    (given,) = options
+    given = opened.call_args.kwargs
+    opened.assert_called_once()
     assert (given["project"], given["group"], given["job_type"]) == ("study", folder.name, "evaluate")
     assert given["config"]["depth"] == 1
     assert set(given["config"]["runs"]) == {path.name for path in (folder / "trials").iterdir()}
@@ -398,16 +366,11 @@ def search(number: int, grid: dict[str, Any], seeds: tuple[int, ...] = (0,)) -> 
     return planned
 
 
-@pytest.mark.parametrize("number", [1, 12, 30, 36])
-def test_search_tries_distinct_combinations(number: int) -> None:
-    assert len({tuple(trial.varied.values()) for trial in search(number, GRID)}) == number
-
-
-def test_search_tries_combinations_per_seed() -> None:
-    planned = search(20, {"dim": (8, 16, 32)}, seeds=(0, 1))
-    assert sorted((trial.varied["dim"], trial.seed) for trial in planned) == [
-        (dim, seed) for dim in (8, 16, 32) for seed in (0, 1)
-    ]
+def test_search_tries_distinct_combinations_per_seed() -> None:
+    for number in (1, 12, 30, 36):
+        assert len({tuple(trial.varied.values()) for trial in search(number, GRID)}) == number
+    planned = sorted((trial.varied["dim"], trial.seed) for trial in search(20, {"dim": (8, 16, 32)}, seeds=(0, 1)))
+    assert planned == [(dim, seed) for dim in (8, 16, 32) for seed in (0, 1)]
 
 
 def test_search_is_deterministic_and_improves() -> None:
@@ -425,9 +388,8 @@ def test_search_rejects_a_failed_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optuna.study.Study, "tell", lambda _, proposal, value=None, **__: told.append(value))
 
     def result(trial: Trial) -> Result:
-        failed = trial.varied["dim"] == 32 and trial.seed == 1
         metrics = {"val/digits/accuracy": float(trial.varied["dim"])}
-        status = "failed" if failed else "finished"
+        status = "failed" if trial.varied["dim"] == 32 and trial.seed == 1 else "finished"
         return replace(RESULT, status=status, metrics=metrics, data={"digits": {"max_score": 100.0}})
 
     list(plan_search(Comparison("made", [made], seeds=(0, 1), grid={"dim": (8, 32)}, search=2), result))
@@ -435,9 +397,8 @@ def test_search_rejects_a_failed_seed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_validation_score_averages_percentages() -> None:
-    both = replace(
-        RESULT, tasks=["digits", "moods"], data={"digits": {"max_score": 100.0}, "moods": {"max_score": 1.0}}
-    )
+    data = {"digits": {"max_score": 100.0}, "moods": {"max_score": 1.0}}
+    both = replace(RESULT, tasks=list(data), data=data)
     metrics = {"test/digits/accuracy": 0.0, "val/digits/accuracy": 60.0, "val/moods/auc": 0.8, "val/moods/map": 0.1}
     assert validation_score(replace(both, metrics=metrics)) == pytest.approx(70)
     assert validation_score(replace(both, metrics={**metrics, "val/moods/auc": math.nan})) == 60

@@ -14,25 +14,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from unifier import Comparison, Experiment, run
+from unifier import ClassificationHead, Comparison, Experiment, Task, Training, Transformer, load, run
 from unifier.comparison import MatchUnit
 from unifier.data import prepare
 from unifier.data.prepare import describe_data
 from unifier.data.source import Example, SplitName
-from unifier.datasets.digits import Digits
-from unifier.experiment import Task, Training
-from unifier.heads.classification import ClassificationHead
-from unifier.inference.model import load
+from unifier.datasets import Digits
 from unifier.report.conditions import group_conditions
 from unifier.report.read_results import read_results
 from unifier.training import fit
 from unifier.training.fit import RunContext
 from unifier.trials.plan import plan_trials
 from unifier.trials.trials import TrialRunner
-from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn")]
 
 D = 8
 
@@ -104,27 +100,19 @@ def weights(folder: Path, name: str) -> dict[str, Tensor]:
     return {key.removeprefix("trunk."): tensor for key, tensor in state.items() if key.startswith("trunk.")}
 
 
-@pytest.mark.slow
 def test_rows_and_folders_carry_function_names(whole: Path) -> None:
     rows = content(whole)["rows"]
-    assert [(row["experiment"], row["task"]) for row in rows] == [
-        ("fine", "fine"),
-        ("coarse", "coarse"),
-        ("joint", "fine"),
-        ("joint", "coarse"),
-    ]
+    tasks = ("fine", "coarse")
+    expected = [*((task, task) for task in tasks), *(("joint", task) for task in tasks)]
+    assert [(row["experiment"], row["task"]) for row in rows] == expected
     for row in rows:
         settings = json.loads((whole / row["folder"] / "settings.json").read_text())
         assert row["experiment"] == row["result"]["name"] == settings["name"]
         assert settings["comparison"] == "pair"
         assert row["experiment"] in row["folder"]
-    assert load(whole / rows[1]["folder"]).experiment.name == "coarse"
-
-
-def test_report_repeats_the_comparison_alone(whole: Path) -> None:
-    assert "test_trials.py:pair seeds=0\n" in (whole / "report.html").read_text()
-    for row in content(whole)["rows"]:
         assert "unifier run" not in (whole / row["folder"] / "report.html").read_text()
+    assert load(whole / rows[1]["folder"]).experiment.name == "coarse"
+    assert "test_trials.py:pair seeds=0\n" in (whole / "report.html").read_text()
 
 
 def test_folder_of_trials_reports_like_the_whole(whole: Path) -> None:
@@ -163,7 +151,6 @@ def test_joint_tasks_have_the_budget_of_solo_runs(whole: Path) -> None:
     assert not (whole / solo["folder"] / "interference.csv").exists()
 
 
-@pytest.mark.slow
 def test_transferred_trunks_start_as_told(tmp_path: Path) -> None:
     comparison = Comparison("transfers", [fine, coarse], modes=("transfer",), budget_unit="steps")
     runner = TrialRunner(comparison, RunContext(tmp_path, "study", wandb="off"))
@@ -191,17 +178,12 @@ def test_transferred_trunks_start_as_told(tmp_path: Path) -> None:
 
 
 def test_trial_is_tracked_in_its_comparison_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    groups: list[str] = []
-
-    def open_logger(folder: Path, *, group: str, **_: Any) -> MagicMock:
-        groups.append(group)
-        return MagicMock()
-
-    monkeypatch.setattr(fit, "WeightsAndBiases", open_logger)
+    monkeypatch.setattr(fit, "WeightsAndBiases", opened := MagicMock())
     comparison = Comparison("alone", [fine], budget_unit="steps")
     (trial,) = plan_trials(comparison)
     TrialRunner(comparison, RunContext(tmp_path, "study", wandb="offline")).run(trial, tmp_path / "alone" / "id")
-    assert groups == ["id"]
+    opened.assert_called_once()
+    assert opened.call_args.kwargs["group"] == "id"
 
 
 def halved() -> Comparison:
@@ -213,7 +195,6 @@ def twice(*, steps: int = 4) -> Experiment:
     return replace(experiment, training=replace(experiment.training, num_validations=2))
 
 
-@pytest.mark.slow
 def test_killed_run_resumes_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uninterrupted, *_ = run(halved, out=tmp_path / "uninterrupted", track="off")
     save, load_weights, loads = pl.Trainer.save_checkpoint, fit.load_weights, list[int]()
@@ -239,7 +220,6 @@ def test_killed_run_resumes_from_its_checkpoint(tmp_path: Path, monkeypatch: pyt
     assert {path.name for path in tmp_path.iterdir()} == {"uninterrupted", "runs", "latest"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("unit", "budget", "step"), [("tokens", 640, 128), ("flops", 2e6, 1e6), ("steps", 5, 1)])
 def test_each_task_stops_at_its_budget(unit: MatchUnit, budget: float, step: float, tmp_path: Path) -> None:
     comparison = Comparison("matched", [fine, coarse], modes=("solo", "joint"), budget_unit=unit, budget=budget)
@@ -270,7 +250,6 @@ def shares() -> Comparison:
     return Comparison("shares", [fine], budget_unit="steps", seeds=(0, 1), grid={"share": (0.5, 1.0)})
 
 
-@pytest.mark.slow
 def test_share_shrinks_each_seeds_training_split(tmp_path: Path) -> None:
     results = run(shares, out=tmp_path, track="off")
     sizes = [(result.settings["share"], result.data["fine"]["train"], result.data["fine"]["val"]) for result in results]
@@ -287,15 +266,8 @@ def build(comparison: Comparison) -> list[Experiment]:
 
 
 def test_joint_training_shares_and_weights_as_set() -> None:
-    comparison = Comparison(
-        "joint",
-        [fine, coarse],
-        modes=("joint",),
-        budget_unit="steps",
-        sampling_temperature=2.0,
-        loss_weighting="uncertainty",
-    )
-    (experiment,) = build(comparison)
+    joint = Comparison("joint", [fine, coarse], modes=("joint",), budget_unit="steps")
+    (experiment,) = build(replace(joint, sampling_temperature=2.0, loss_weighting="uncertainty"))
     training = experiment.training
     assert (training.sampling_temperature, training.loss_weighting, training.steps) == (2.0, "uncertainty", 4)
     assert training.grad_accumulation == 2
@@ -304,13 +276,13 @@ def test_joint_training_shares_and_weights_as_set() -> None:
 @pytest.mark.parametrize(
     ("experiments", "more", "message"),
     [
-        ((fine, longer), {}, "fine trains for 4 steps per task, but longer for 6"),
+        ((fine, longer), {}, r"fine .* 4 .* longer .* 6"),
         ((fine,), {"budget_unit": "tokens"}, "fine has no budget in tokens"),
         ((fine, faster), {"modes": ("joint",)}, "learning_rate is 0.001 in fine and 0.01 in faster"),
         (
             (fine, longer),
             {"budget": 4, "modes": ("joint",), "grid": {"depth": (2,)}},
-            "fine and longer are of different",
+            "fine and longer",
         ),
     ],
 )
@@ -324,7 +296,7 @@ def unmatched() -> Comparison:
 
 
 def test_incompatible_experiments_leave_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="longer at 6"):
+    with pytest.raises(InputError, match=r"fine .* 4 .* longer .* 6"):
         run(unmatched, out=tmp_path, track="off")
     assert not list(tmp_path.iterdir())
 
@@ -346,7 +318,6 @@ def test_pretrained_trunk_has_no_random_control() -> None:
         build(Comparison("study", [pretrained, coarse], modes=("transfer",), budget_unit="steps"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("modes", [("solo",), ("joint",), ("solo", "joint")], ids="-".join)
 def test_each_task_is_encoded_once(modes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     described: list[str] = []
@@ -356,16 +327,13 @@ def test_each_task_is_encoded_once(modes: Any, tmp_path: Path, monkeypatch: pyte
         return describe_data(source, skipped)
 
     monkeypatch.setattr(prepare, "describe_data", describe)
-    runner = TrialRunner(
-        Comparison("once", [fine, coarse], seeds=(0, 1), modes=modes, budget_unit="steps"),
-        RunContext(tmp_path, "once", wandb="off"),
-    )
-    for trial in plan_trials(runner.comparison):
+    comparison = Comparison("once", [fine, coarse], seeds=(0, 1), modes=modes, budget_unit="steps")
+    runner = TrialRunner(comparison, RunContext(tmp_path, "once", wandb="off"))
+    for trial in plan_trials(comparison):
         runner.run(trial, tmp_path)
     assert sorted(described) == ["coarse", "fine"]
 
 
-@pytest.mark.slow
 def test_changed_setting_is_encoded_again(tmp_path: Path) -> None:
     def varied() -> Comparison:
         return Comparison("varied", [fine, coarse], modes=("joint",), budget_unit="steps", grid={"patch": (2, 4)})

@@ -35,10 +35,8 @@ def test_pairs_are_measured_at_common_layers(tmp_path: Path) -> None:
     pairs, problems = compare_representations(tmp_path, rows)
     assert problems == []
     assert all(pair["a"] == SOLO for pair in pairs)
-    assert [pair["b"] for pair in pairs] == [
-        SOLO | {"mode": "joint"},
-        SOLO | {"mode": "transfer", "trainable": "none"},
-    ] * 2
+    others = [SOLO | {"mode": "joint"}, SOLO | {"mode": "transfer", "trainable": "none"}]
+    assert [pair["b"] for pair in pairs] == others * 2
     equal, different = (pair for pair in pairs if pair["b"]["mode"] == "joint")
     assert (equal["layer"], equal["task"], equal["seed"]) == ("columns", "digits", 0)
     x, y = (torch.from_numpy(each["digits/blocks.0"]) for each in (first, second))
@@ -54,12 +52,8 @@ def test_pairs_are_measured_at_common_layers(tmp_path: Path) -> None:
 
 def test_other_tasks_and_seeds_are_not_compared(tmp_path: Path) -> None:
     both = arrays() | {name.replace("digits", "en-fr"): array for name, array in arrays().items()}
-    rows = [
-        make_row(tmp_path / "a", both),
-        make_row(tmp_path / "b", both, task="en-fr"),
-        make_row(tmp_path / "c", both, seed=1),
-        make_row(tmp_path / "d", both, varied={"patch": 4}),
-    ]
+    changes: list[dict[str, Any]] = [{}, {"task": "en-fr"}, {"seed": 1}, {"varied": {"patch": 4}}]
+    rows = [make_row(tmp_path / str(k), both, **changed) for k, changed in enumerate(changes)]
     assert compare_representations(tmp_path, rows) == ([], [])
     rows.append(make_row(tmp_path / "e", both, task="en-fr", mode="joint"))
     pairs, _ = compare_representations(tmp_path, rows)

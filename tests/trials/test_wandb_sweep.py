@@ -27,14 +27,8 @@ from unifier.datasets.digits import Digits
 from unifier_tokenizers import PatchTokenizer
 
 def swept(
-    *,
-    steps: int = 2,
-    dim: int = 8,
-    rate: float = 1e-3,
-    stem: bool = False,
-    patch: int | None = None,
-    title: str = "",
-    refit: bool = False,
+    *, steps: int = 2, dim: int = 8, rate: float = 1e-3, stem: bool = False, patch: int | None = None,
+    title: str = "", refit: bool = False,
 ) -> Experiment:
     source = Digits(val=100, test=100)
     tokenizer = PatchTokenizer(dim, patch=patch or 4, channels=1, stem="strided" if stem else None)
@@ -47,6 +41,10 @@ def pair() -> Comparison:
 """
 
 
+Patch = pytest.MonkeyPatch
+Capture = pytest.CaptureFixture[str]
+
+
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("study") / "swept.py"
@@ -55,7 +53,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:  # pyright: ignore[reportUnusedFunction]
+def _no_account(monkeypatch: Patch, tmp_path: Path) -> None:  # pyright: ignore[reportUnusedFunction]
     for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
@@ -110,34 +108,21 @@ def test_agents_run_lands_in_its_sweep(file: Path, tmp_path: Path) -> None:
     assert command[:2] == ["/usr/bin/env", "unifier"]
     parameters = tmp_path / "config-abc.yaml"
     save_config_file_from_dict(str(parameters), {name: {"value": value} for name, value in chosen.items()})
-    environment = {
-        "WANDB_MODE": "offline",
-        "WANDB_SWEEP_ID": "thesweep",
-        "WANDB_RUN_ID": "runofsweep",
-        "WANDB_PROJECT": "swept",
-        "WANDB_SWEEP_PARAM_PATH": str(parameters),
-    }
-    process = subprocess.run(
-        [sys.executable, "-m", "unifier", *command[2:]],
-        cwd=tmp_path,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    environment = {"WANDB_MODE": "offline", "WANDB_SWEEP_ID": "thesweep", "WANDB_RUN_ID": "runofsweep"}
+    environment |= {"WANDB_PROJECT": "swept", "WANDB_SWEEP_PARAM_PATH": str(parameters)}
+    words, given = [sys.executable, "-m", "unifier", *command[2:]], os.environ | environment
+    process = subprocess.run(words, cwd=tmp_path, env=given, capture_output=True, text=True, check=True)
     folder = tmp_path / process.stdout.splitlines()[-1]
     result = json.loads((folder / "result.json").read_text())
     assert (result["settings"]["dim"], result["seed"]) == (16, 3)
     assert "warn" not in process.stderr.lower(), process.stderr
     (log,) = folder.rglob("*.wandb")
     assert log.name == "run-runofsweep.wandb"
-    records = log.read_bytes()
-    assert b"thesweep" in records
-    assert b"val/score" in records
+    assert all(text in log.read_bytes() for text in (b"thesweep", b"val/score"))
 
 
 @pytest.mark.slow
-def test_swept_score_is_logged_as_a_plain_number(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_swept_score_is_logged_as_a_plain_number(file: Path, tmp_path: Path, monkeypatch: Patch) -> None:
     """A sweep reads the last value of val/score; for the metrics under val/, W&B keeps the maximum."""
     logged: list[Mapping[str, float]] = []
     monkeypatch.setattr(RunLoggers, "log_artifacts", lambda _, folder, metrics: logged.append(metrics))
@@ -166,24 +151,17 @@ def test_sweep_that_runs_would_refuse_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=message):
         configure(file, given, **changed)
-
-
-def test_comparison_is_not_swept(file: Path) -> None:
     with pytest.raises(InputError, match=r"swept\.py:pair is a comparison"):
         sweep_configuration(f"{file}:pair", {"seed": "0"}, metric="val/score", method="grid", runs=None)
 
 
-def test_dry_prints_the_configuration(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dry_prints_the_configuration(file: Path, monkeypatch: Patch, capsys: Capture) -> None:
     monkeypatch.setattr(wandb, "sweep", None)
     assert main(["sweep", f"{file}:swept", "dim=8,16", "--dry"]) == 0
     assert json.loads(capsys.readouterr().out) == configure(file, {"dim": "8,16"})
 
 
-def test_sweep_without_network_fails_in_a_line(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sweep_without_network_fails_in_a_line(file: Path, monkeypatch: Patch, capsys: Capture) -> None:
     def unreachable(_: Any) -> str:
         raise CommError("no route\nto the host")
 
@@ -196,9 +174,7 @@ def test_sweep_without_network_fails_in_a_line(
         monkeypatch.setattr(wandb, "sweep", unreachable)
 
 
-def test_created_sweep_prints_the_agents_command(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_created_sweep_prints_the_agents_command(file: Path, monkeypatch: Patch, capsys: Capture) -> None:
     configurations: list[dict[str, Any]] = []
 
     def create(configuration: dict[str, Any]) -> str:

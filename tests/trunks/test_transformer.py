@@ -34,6 +34,7 @@ def copy_weights(block: nn.Module, reference: nn.TransformerEncoderLayer) -> Non
     reference.linear2.load_state_dict(block.feed_forward[3].state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lengths", [[N, N, N], [N, 3, 5]])
 def test_transformer_compiles_as_one_graph(lengths: list[int], random_tokens: Draw) -> None:
     trunk, tokens = transformer(), random_tokens(lengths)
