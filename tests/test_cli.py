@@ -10,6 +10,7 @@ import sys
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import lightning.pytorch as pl
 import pytest
@@ -67,6 +68,8 @@ def terminated() -> Experiment:
     return small_study()
 '''
 LONG = ["steps=60", "validations=6"]
+Patch = pytest.MonkeyPatch
+Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +92,8 @@ def read_result(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "result.json").read_text())
 
 
-def test_run_prints_scores_and_folder(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.slow
+def test_run_prints_scores_and_folder(file: Path, tmp_path: Path, capsys: Capture) -> None:
     assert run(file, "--out", str(tmp_path), "steps=3", "seed=5") == 0
     printed = capsys.readouterr()
     folder = last_line(printed.out)
@@ -108,7 +112,8 @@ def test_run_prints_scores_and_folder(file: Path, tmp_path: Path, capsys: pytest
     assert last_line(capsys.readouterr().out) == page
 
 
-def test_settings_may_stand_anywhere(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.slow
+def test_settings_may_stand_anywhere(file: Path, tmp_path: Path, capsys: Capture) -> None:
     out = ["--out", str(tmp_path)]
     for arguments in (["steps=2", "dim=4", *out], ["steps=2", *out, "dim=4"], [*out, "steps=2", "dim=4"]):
         assert run(file, *arguments) == 0
@@ -116,7 +121,7 @@ def test_settings_may_stand_anywhere(file: Path, tmp_path: Path, capsys: pytest.
         assert (settings["steps"], settings["dim"]) == (2, 4)
 
 
-def test_show_prints_stages_and_settings(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_stages_and_settings(file: Path, capsys: Capture) -> None:
     assert main(["show", str(file), "dim=16"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     for text in (
@@ -135,7 +140,7 @@ def test_show_prints_stages_and_settings(file: Path, capsys: pytest.CaptureFixtu
     assert not (file.parent / "runs").exists()
 
 
-def test_help_of_a_file_lists_its_settings(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_file_lists_its_settings(file: Path, capsys: Capture) -> None:
     for arguments in (["run", str(file), "--help"], ["run", f"{file}:small_study", "dim=3", "-h", "--out", "x"]):
         assert main(arguments) == 0
         printed = capsys.readouterr().out
@@ -151,7 +156,7 @@ def test_help_of_a_file_lists_its_settings(file: Path, capsys: pytest.CaptureFix
     assert "--resume RUN" in capsys.readouterr().out
 
 
-def test_list_names_plugins_and_experiments(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_names_plugins_and_experiments(file: Path, capsys: Capture) -> None:
     names = {"tokenizers": "mixture", "heads": "translation", "sources": "digits", str(file): "pair"}
     for what, name in {**names, "pictures": "pictures:pictures"}.items():
         assert main(["list", what]) == 0
@@ -164,18 +169,15 @@ def test_list_names_plugins_and_experiments(file: Path, capsys: pytest.CaptureFi
     assert "head: " in capsys.readouterr().err
 
 
-def test_module_runs_and_prints_its_version() -> None:
+def test_module_prints_its_version_and_help(capsys: Capture) -> None:
     command = [sys.executable, "-m", "unifier", "--version"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.startswith("unifier ")
-
-
-def test_no_command_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "COMMAND" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [["fly"], ["run"], ["run", "x.py", "--fast"], ["report", "here", "dim=3"]])
-def test_unknown_arguments_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_arguments_are_refused(arguments: list[str], capsys: Capture) -> None:
     with pytest.raises(SystemExit) as exit_info:
         main(arguments)
     assert exit_info.value.code == 2
@@ -185,7 +187,7 @@ def test_unknown_arguments_are_refused(arguments: list[str], capsys: pytest.Capt
     assert "key=value" not in error, "settings are not required"
 
 
-def test_failed_run_prints_traceback_and_folder(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_run_prints_traceback_and_folder(file: Path, tmp_path: Path, capsys: Capture) -> None:
     assert run(f"{file}:breaking", "--out", str(tmp_path)) == 1
     printed = capsys.readouterr()
     assert "Traceback" in printed.err
@@ -193,21 +195,21 @@ def test_failed_run_prints_traceback_and_folder(file: Path, tmp_path: Path, caps
     assert read_result(last_line(printed.out))["status"] == "failed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["small_study", "pair"])
 def test_full_disk_ends_in_a_line_and_the_folder(
-    name: str, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str, file: Path, tmp_path: Path, capsys: Capture, monkeypatch: Patch
 ) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(pl.Trainer, "save_checkpoint", fail)
+    full_disk = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(pl.Trainer, "save_checkpoint", Mock(side_effect=full_disk))
     assert run(f"{file}:{name}", "steps=2", "--out", str(tmp_path)) == 2
     printed = capsys.readouterr()
     assert printed.err.splitlines()[-1] == "unifier: the disk: No space left on device"
     assert last_line(printed.out).parent == tmp_path / name
 
 
-def test_comparison_with_a_failed_run_exits_1(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.slow
+def test_comparison_with_a_failed_run_exits_1(file: Path, tmp_path: Path, capsys: Capture) -> None:
     assert run(f"{file}:pair", "--out", str(tmp_path)) == 1
     printed = capsys.readouterr()
     folder = last_line(printed.out)
@@ -218,7 +220,8 @@ def test_comparison_with_a_failed_run_exits_1(file: Path, tmp_path: Path, capsys
     assert "digits" in printed.out
 
 
-def test_terminal_of_few_letters_ends_no_run(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_terminal_of_few_letters_ends_no_run(file: Path, tmp_path: Path, monkeypatch: Patch) -> None:
     terminal = TextIOWrapper(BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", terminal)
     assert run(f"{file}:pair", "seeds=0,1", "--out", str(tmp_path)) == 1
@@ -226,7 +229,7 @@ def test_terminal_of_few_letters_ends_no_run(file: Path, tmp_path: Path, monkeyp
     assert "\\xb1" in terminal.read()
 
 
-def test_sigterm_is_ctrl_c(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sigterm_is_ctrl_c(file: Path, capsys: Capture) -> None:
     handler = signal.getsignal(signal.SIGTERM)
     assert main(["show", f"{file}:terminated"]) == 1
     assert "interrupted" in capsys.readouterr().err
@@ -262,8 +265,9 @@ def read_metrics(folder: Path) -> list[dict[str, float]]:
     return [{name: float(cell) for name, cell in row.items() if cell and name != "budget/seconds"} for row in rows]
 
 
+@pytest.mark.slow
 def test_interrupted_run_resumes_to_the_same_end(
-    file: Path, tmp_path: Path, uninterrupted: Path, capsys: pytest.CaptureFixture[str]
+    file: Path, tmp_path: Path, uninterrupted: Path, capsys: Capture
 ) -> None:
     assert run(file, *LONG, "ctrl_c=35", "--out", str(tmp_path)) == 1
     printed = capsys.readouterr()
@@ -280,19 +284,16 @@ def test_interrupted_run_resumes_to_the_same_end(
     assert result["metrics"] == pytest.approx(whole["metrics"], rel=1e-5)
     assert all(result["budget"][name] == whole["budget"][name] for name in ("steps", "examples", "tokens", "flops"))
     assert result["budget"]["seconds"] > stopped["budget"]["seconds"]
-    state, expected = (
-        torch.load(each / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
-        for each in (folder, uninterrupted)
-    )
-    for name, tensor in expected.items():
-        torch.testing.assert_close(state[name], tensor)
+    paths = (each / "checkpoints" / "last.ckpt" for each in (folder, uninterrupted))
+    torch.testing.assert_close(*(torch.load(path, weights_only=True)["state_dict"] for path in paths))
     resumed_rows = read_metrics(folder)
     assert resumed_rows[: len(rows)] == rows
     for row, other in zip(resumed_rows, read_metrics(uninterrupted), strict=True):
         assert row == pytest.approx(other, rel=1e-4)
 
 
-def test_second_ctrl_c_stops_at_once(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.slow
+def test_second_ctrl_c_stops_at_once(file: Path, tmp_path: Path, capsys: Capture) -> None:
     assert run(file, *LONG, "ctrl_c=35", "times=2", "--out", str(tmp_path)) == 1
     printed = capsys.readouterr()
     assert "Traceback" not in printed.err
@@ -301,12 +302,9 @@ def test_second_ctrl_c_stops_at_once(file: Path, tmp_path: Path, capsys: pytest.
 
 
 def test_run_stopped_at_start_prints_its_folder(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    file: Path, tmp_path: Path, capsys: Capture, monkeypatch: Patch
 ) -> None:
-    def interrupt(*_: object) -> float:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(fit, "peak_flops", interrupt)
+    monkeypatch.setattr(fit, "peak_flops", Mock(side_effect=KeyboardInterrupt))
     assert run(file, "--out", str(tmp_path)) == 1
     folder = last_line(capsys.readouterr().out)
     assert folder.parent == tmp_path / "small_study"
@@ -320,9 +318,7 @@ def copy_interrupted(source: Path, folder: Path) -> Path:
     return folder
 
 
-def test_finished_run_stays_as_it_is(
-    file: Path, uninterrupted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_finished_run_stays_as_it_is(file: Path, uninterrupted: Path, tmp_path: Path, capsys: Capture) -> None:
     folder = Path(shutil.copytree(uninterrupted, tmp_path / "runs" / "finished"))
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert run(file, "--resume", str(folder)) == 0
@@ -342,13 +338,7 @@ def test_finished_run_stays_as_it_is(
     ],
 )
 def test_incomplete_run_does_not_resume(
-    file: Path,
-    uninterrupted: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    content: str | None,
-    message: str,
+    file: Path, uninterrupted: Path, tmp_path: Path, capsys: Capture, name: str, content: str | None, message: str
 ) -> None:
     folder = copy_interrupted(uninterrupted, tmp_path / "runs" / "half")
     (folder / name).unlink()
@@ -360,9 +350,7 @@ def test_incomplete_run_does_not_resume(
     assert read_result(folder) == before
 
 
-def test_changed_experiment_does_not_resume(
-    file: Path, uninterrupted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changed_experiment_does_not_resume(file: Path, uninterrupted: Path, tmp_path: Path, capsys: Capture) -> None:
     folder = copy_interrupted(uninterrupted, tmp_path / "runs" / "changed")
     file = Path(shutil.copy(file, tmp_path))
     file.write_text(RECIPE.replace("Transformer(dim, 1, 2, 8", "Transformer(dim, 1, 2, 16"))
@@ -373,9 +361,7 @@ def test_changed_experiment_does_not_resume(
     assert read_result(folder)["status"] == "interrupted"
 
 
-def test_resumed_run_keeps_its_settings(
-    file: Path, uninterrupted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_resumed_run_keeps_its_settings(file: Path, uninterrupted: Path, tmp_path: Path, capsys: Capture) -> None:
     before = read_result(uninterrupted)
     other = tmp_path / "other_study.py"
     other.write_text(RECIPE.replace("small_study", "other_study"))

@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import nn
 
+from unifier import ClassificationHead, ConvolutionalTrunk, MeanAttentionTrunk, RecurrentTrunk, Transformer, Trunk
 from unifier.data.dataloader import collate
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, encode_split
-from unifier.datasets.digits import Digits
+from unifier.datasets import Digits
 from unifier.experiment import (
     MODEL_PARTS,
     Experiment,
@@ -26,13 +27,7 @@ from unifier.experiment import (
     recording_fitted,
     save_fitted,
 )
-from unifier.heads.classification import ClassificationHead
 from unifier.training.lightning_module import UnifierModule
-from unifier.trunks.convolutional import ConvolutionalTrunk
-from unifier.trunks.mean_attention import MeanAttentionTrunk
-from unifier.trunks.recurrent import RecurrentTrunk
-from unifier.trunks.transformer import Transformer
-from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, PatchTokenizer, Vocabulary
 
 D = 8
@@ -58,13 +53,10 @@ def test_task_name_unusable_by_torch_is_refused(name: str) -> None:
         experiment("digits", name)
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "a b", "..", "."])
-def test_experiment_name_that_is_no_folder_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match=f'"{name}"'):
-        experiment("digits", name=name)
-
-
-def test_experiment_without_tasks_is_refused() -> None:
+def test_experiment_needs_tasks_and_a_name_of_a_folder() -> None:
+    for name in ("", "a/b", "a b", "..", "."):
+        with pytest.raises(InputError, match=f'"{name}"'):
+            experiment("digits", name=name)
     with pytest.raises(InputError, match="tasks="):
         experiment()
 

@@ -15,15 +15,12 @@ from torch.utils._pytree import tree_leaves
 from benchmarks.cases import classification, gpu, ours, peers, translation
 from benchmarks.models.sequences import Size
 from benchmarks.runner.case import Case
+from unifier import IGNORE_INDEX, Experiment, Network, TranslationHead
 from unifier.config import build_described, check_settings, load_experiment
 from unifier.data.dataloader import Batch, collate
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, encode_split
-from unifier.experiment import Experiment
-from unifier.heads.head import IGNORE_INDEX
 from unifier.heads.text_generation import TextGenerationHead
-from unifier.heads.transformer_decoder import TranslationHead
-from unifier.network import Network
 from unifier.nn.attention import build_attention_mask
 from unifier.nn.precision import LayerNorm
 from unifier_tokenizers import PatchTokenizer, Tokens, Units, Vocabulary
@@ -101,17 +98,10 @@ def with_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_autocast")
 @pytest.mark.parametrize("bf16", [False, True])
-def test_loss_stays_on_the_device(on_a_gpu: OnAGpu, bf16: bool) -> None:
-    network, task, batch, fake = on_a_gpu
-    with fake, torch.autocast("cuda", torch.bfloat16, enabled=bf16):
-        read, loss = network.forward_features(task, batch), network.loss(task, batch)
-    assert (read.matrix.device, loss.device, loss.dtype) == (GPU, GPU, torch.float32)
-
-
-@pytest.mark.usefixtures("with_autocast")
-def test_tokens_between_layers_are_bfloat16(on_a_gpu: OnAGpu) -> None:
+def test_loss_stays_on_the_device_in_its_dtype(on_a_gpu: OnAGpu, bf16: bool) -> None:
     network, task, batch, fake = on_a_gpu
     dtypes = set[torch.dtype]()
 
@@ -119,20 +109,23 @@ def test_tokens_between_layers_are_bfloat16(on_a_gpu: OnAGpu) -> None:
         if isinstance(part, LayerNorm):
             dtypes.add(answer.dtype)
 
-    with register_module_forward_hook(note), fake, torch.autocast("cuda", torch.bfloat16):
-        network.loss(task, batch)
-    assert dtypes == {torch.bfloat16}
+    with fake, torch.autocast("cuda", torch.bfloat16, enabled=bf16):
+        read = network.forward_features(task, batch)
+        with register_module_forward_hook(note):
+            loss = network.loss(task, batch)
+    assert (read.matrix.device, loss.device, loss.dtype) == (GPU, GPU, torch.float32)
+    assert dtypes == {torch.bfloat16 if bf16 else torch.float32}, "tokens between layers are of this type"
 
 
+@pytest.mark.slow
 def test_loss_synchronizes_for_padding_only(on_a_gpu: OnAGpu) -> None:
     network, task, batch, fake = on_a_gpu
     before, parts = fake.waits, network.tasks[task]
     with fake:
         network.loss(task, batch)
     canvas = isinstance(parts.tokenizer, PatchTokenizer) and isinstance(parts.tokenizer.project, Stem)
-    assert (
-        fake.waits - before == isinstance(parts.head, TextGenerationHead) + 2 * canvas
-    )  # Height and width are two reads.
+    # Height and width are two reads.
+    assert fake.waits - before == isinstance(parts.head, TextGenerationHead) + 2 * canvas
 
 
 class MaskReads(TorchDispatchMode):
@@ -167,10 +160,8 @@ def test_batch_constants_are_known_on_the_device(
     with Fake(allow_non_fake_inputs=True) as fake:
         there = batch.to(GPU)
         assert (build_attention_mask(there.mask, "bidirectional") is None) == is_batch_constant(there.positions) == same
-    assert all(
-        (sent.device, sent.shape, sent.dtype) == (GPU, part.shape, part.dtype)
-        for sent, part in zip(there, batch, strict=True)
-    )
+    for sent, part in zip(there, batch, strict=True):
+        assert (sent.device, sent.shape, sent.dtype) == (GPU, part.shape, part.dtype)
     assert fake.waits == 0
 
 
@@ -218,12 +209,11 @@ RACES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_autocast")
 @pytest.mark.filterwarnings("ignore")  # Peers warn.
 @pytest.mark.parametrize("race", RACES, ids=lambda race: race.name)
 def test_step_of_a_race_stays_on_the_gpu(race: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("transformers")
-    pytest.importorskip("x_transformers")
     caught: list[tuple[Any, ...]] = []
     step = peers.peer_training
     for module, name in ((ours, "our_training"), (classification, "peer_training"), (translation, "peer_training")):

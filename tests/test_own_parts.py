@@ -12,21 +12,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unifier import Comparison, Experiment, run
+from unifier import ClassificationHead, Comparison, Experiment, Transformer, Trunk, run
 from unifier.data.dataloader import Augmentation, Batch, collate
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, encode_split
-from unifier.datasets.digits import Digits
+from unifier.datasets import Digits
 from unifier.experiment import ModelPart, Task, Training, trunk_parts
-from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head, mean_score_percent
 from unifier.nn.attention import AttentionMode
 from unifier.training.cost import flops_of_example
 from unifier.training.lightning_module import UnifierModule
 from unifier.trials.joint import shuffle
 from unifier.trials.plan import plan_trials
-from unifier.trunks.transformer import Transformer
-from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import ContractError, InputError, PatchTokenizer, Tokenizer, Tokens, Units, check_tokenizer
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -92,6 +89,7 @@ def seeded(*, seed: int = 0) -> Experiment:
     return create_experiment()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [np.float32, torch.tensor])
 def test_metrics_may_be_numbers_of_any_library(tmp_path: Path, number: Callable[[float], Any]) -> None:
     def scored() -> Experiment:
@@ -121,13 +119,10 @@ def test_norms_of_every_class_are_norms(norm: nn.Module) -> None:
     assert set(trunk_parts(Own(norm))["norms"]) == set(norm.parameters())
 
 
-def test_trainable_norms_need_norms() -> None:
+def test_parts_to_train_must_exist() -> None:
     experiment = create_experiment(Own(nn.Identity()))
     with pytest.raises(InputError, match='trainable="norms"'):
         replace(experiment, training=replace(experiment.training, trainable="norms"))
-
-
-def test_nothing_left_to_train_is_refused() -> None:
     with pytest.raises(InputError, match="frozen=attention, norms, tokenizer, head"):
         UnifierModule(create_experiment(Own(nn.LayerNorm(D)), None, "attention", "norms", "tokenizer", "head"))
 
@@ -163,11 +158,6 @@ def test_comparison_takes_numpy_numbers() -> None:
     ]
 
 
-def test_setting_named_share_cannot_vary() -> None:
-    with pytest.raises(InputError, match="'share'"):
-        Comparison("shares", [shared], grid={"share": (0.5, 1)})
-
-
 @pytest.mark.parametrize(("study", "name"), [(seeded, "'seed'"), (partial(one), "functools.partial")])
 def test_function_that_cannot_be_run_is_refused(tmp_path: Path, study: Callable[..., Experiment], name: str) -> None:
     with pytest.raises(InputError, match=name):
@@ -195,6 +185,7 @@ def test_predictions_are_one_per_example(tmp_path: Path) -> None:
         run(flat, out=tmp_path, track="off")
 
 
+@pytest.mark.slow
 def test_predicted_numbers_of_views_are_averaged(tmp_path: Path) -> None:
     seen: dict[int, list[float]] = {1: [], 3: []}
 
@@ -225,15 +216,11 @@ def test_loss_is_a_scalar() -> None:
         model.loss("digits", collate(split, range(4)))
 
 
-def test_max_score_is_above_0() -> None:
-    head = Scored(lambda predictions, targets: {"own": 1.0})
+def test_max_score_is_above_0_or_of_a_single_task() -> None:
+    head = Scored(lambda predictions, targets: {"own": -1.0})
     head.max_score = 0.0
     with pytest.raises(InputError, match=r'"digits".*max_score=0'):
         create_experiment(None, head)
-
-
-def test_unbounded_score_is_for_single_tasks() -> None:
-    head = Scored(lambda predictions, targets: {"own": -1.0})
     head.max_score = None
     alone = create_experiment(None, head)
     ((_, task),) = alone.tasks.items()
@@ -306,9 +293,11 @@ def test_frozen_batch_norm_without_weights() -> None:
     assert norm.training
 
 
-def test_comparison_needs_functions() -> None:
+def test_comparison_needs_functions_without_share() -> None:
     with pytest.raises(InputError, match=r"functools\.partial"):
         Comparison("partial", [partial(one)])
+    with pytest.raises(InputError, match="'share'"):
+        Comparison("shares", [shared], grid={"share": (0.5, 1)})
 
 
 @pytest.mark.parametrize("clipped", [True, False])
