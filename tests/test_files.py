@@ -3,13 +3,14 @@
 import errno
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from hashlib import sha256
 from io import TextIOBase
 from pathlib import Path
-from signal import SIGINT, raise_signal
+from signal import SIGINT, SIGKILL, raise_signal
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,18 @@ def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(KeyboardInterrupt):
         files.write_bytes(path, b"new")
     assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("file", b"old")]
+
+
+def test_temporary_files_are_new_and_those_of_killed_processes_are_deleted(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("mine")
+    for name in (".a.part", ".a.0123456789abcdef.part"):
+        (tmp_path / name).symlink_to(tmp_path / "target")
+    (tmp_path / ".a.killed.part").touch()
+    with files.create_temporary(tmp_path / "b") as living:
+        files.write_text(tmp_path / "a", "new")
+        assert Path(living.name).exists()
+    assert ((tmp_path / "target").read_text(), (tmp_path / "a").read_text()) == ("mine", "new")
+    assert not (tmp_path / ".a.killed.part").exists()
 
 
 def test_text_with_undecodable_name_is_escaped(tmp_path: Path) -> None:
@@ -104,6 +117,16 @@ def test_status_goes_to_standard_output_or_a_file(capsys: pytest.CaptureFixture[
     files.print_status("read")
     files.print_status("skipped", sys.stderr)
     assert capsys.readouterr() == ("read\n", "skipped\n")
+
+
+def test_status_escapes_controls_and_shortens_messages(capsys: pytest.CaptureFixture[str]) -> None:
+    files.print_status("\x1b]0;x\x07 a\rb\n\x9b \u202e é日\t👩‍🚀")
+    assert capsys.readouterr().out == "\\x1b]0;x\\x07 a\\rb\\n\\x9b \\u202e é日\t👩‍🚀\n"
+    files.print_status("start" + "x" * 100_000 + "end", sys.stderr)
+    line = capsys.readouterr().err
+    assert len(line) < 520
+    assert line.startswith("start")
+    assert line.endswith("end\n")
 
 
 class ClosedOutput(TextIOBase):
@@ -185,3 +208,26 @@ def test_command_with_closed_output_ends_silently(act: str, message: list[str]) 
         errors = command.stderr.read().decode()
     assert command.returncode == 1
     assert [line for line in errors.splitlines()[-1:] if not line.startswith("interrupted")] == message
+
+
+@pytest.mark.slow
+def test_lock_does_not_survive_a_kill(tmp_path: Path) -> None:
+    code = f"""
+import os, time
+from pathlib import Path
+from unifier.files import lock_folder
+with lock_folder(Path({str(tmp_path)!r})):
+    if not os.fork():
+        print("locked", flush=True)
+    time.sleep(20)
+"""
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout
+        process.stdout.readline()
+        with pytest.raises(InputError, match="another process"), files.lock_folder(tmp_path):
+            pass
+        os.kill(process.pid, SIGKILL)
+        process.wait()
+        with files.lock_folder(tmp_path), files.lock_folder(tmp_path / "missing"):
+            os.killpg(process.pid, SIGKILL)

@@ -2,14 +2,16 @@
 
 import csv
 import errno
+import fcntl
 import io
 import json
 import os
+import re
 import secrets
 import stat
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -60,13 +62,34 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
     """Write a temporary file and then rename it. Other programs therefore never read an incomplete file."""
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except BaseException:  # KeyboardInterrupt must remove the temporary file too.
-        temporary.unlink(missing_ok=True)
-        raise
+    with create_temporary(path) as file:
+        temporary = Path(file.name)
+        try:
+            file.write(content)
+            file.flush()
+            temporary.replace(path)
+        except BaseException:  # KeyboardInterrupt must remove the temporary file too.
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def create_temporary(path: Path) -> io.BufferedWriter:
+    """Create a hidden file with a random name beside `path` for writing, and delete the files of killed processes.
+
+    An existing file or link is never opened, because another user may have created it in a shared folder. Each file is
+    locked by its process. A file without a lock therefore belongs to a process that was killed.
+    """
+    for leftover in path.parent.glob(".*.part"):
+        with suppress(OSError), open_regular(leftover) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            leftover.unlink()
+    while True:
+        file = path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}.part").open("xb")
+        with suppress(OSError):  # Some file systems have no locks.
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # Another process deleted the file before the file was locked.
 
 
 def to_json(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,11 +166,73 @@ def new_folder(parent: Path, label: str = "") -> Path:
     return folder
 
 
+LOCK_FILE = ".lock"
+"""Name of the empty file in the folder of a run or a comparison whose lock belongs to the process that writes there."""
+
+_lock_files = set[TextIO]()
+# A worker process must not keep the lock of a killed run.
+os.register_at_fork(after_in_child=lambda: [file.close() for file in _lock_files])
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Generator[None]:
+    """Hold the lock of a run's or a comparison's folder. The system releases the lock of a killed process.
+
+    A folder that cannot be written, or whose file system has no locks, is not locked.
+
+    Raises:
+        InputError: Another process holds the lock.
+    """
+    try:
+        file = (folder / LOCK_FILE).open("a")
+    except OSError:
+        yield
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"{folder}: another process is writing this run; wait for the end of the process, or stop it"
+            ) from None
+        except OSError:
+            pass
+        _lock_files.add(file)
+        try:
+            yield
+        finally:
+            _lock_files.remove(file)
+
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+"""Characters that move the cursor, change the direction of text, or are not allowed in XML."""
+
+MAX_MESSAGE = 500
+"""Maximum length of a warning or an error in characters. The middle of a longer message is left out."""
+
+
+def printable(text: object, keep: str = "") -> str:
+    """Return a text with escapes in place of control characters, such as "\\x1b" for a terminal's escape.
+
+    Args:
+        text: The text, or an object that is converted to a text.
+        keep: Control characters that are not replaced.
+    """
+    return CONTROL.sub(lambda match: match[0] if match[0] in keep else repr(match[0])[1:-1], str(text))
+
+
 def print_status(line: str, file: TextIO | None = None) -> None:
-    """Print a line and flush it. The default output is standard output.
+    """Print a line and flush it. Control characters are escaped, and a long message to `file` is shortened.
 
     If the output cannot be written, for example because a pipe is closed, the error is ignored and training continues.
+
+    Args:
+        line: The line.
+        file: The output for a warning or an error. The default is standard output, for other lines.
     """
+    line = printable(line, keep="\t")
+    if file and len(line) > MAX_MESSAGE:
+        line = f"{line[: MAX_MESSAGE * 3 // 5]} … {line[-MAX_MESSAGE * 2 // 5 :]}"
     with suppress(OSError):
         print(line, file=file, flush=True)
 

@@ -14,7 +14,7 @@ from unifier.config import (
     parse_setting,
     split_reference,
 )
-from unifier.data.source import use_data_folder
+from unifier.data.source import use_data_folder, use_starting_folders
 from unifier.experiment import Experiment
 from unifier.files import read_json
 from unifier.training.result import Result
@@ -78,6 +78,7 @@ def run_in_folder(
     signature = inspect.signature(experiment, eval_str=True)
     # A symbolic link is resolved, because the name of the real folder is the run's id.
     resume_folder = None if resume is None else Path(resume).resolve()
+    earlier: dict[str, Any] = {}
     is_comparison = signature.return_annotation is Comparison
     if resume_folder is not None:
         if given := [*settings, *(["seed"] if seed is not None else [])]:
@@ -85,30 +86,31 @@ def run_in_folder(
         is_comparison = is_comparison or (resume_folder / "comparison.json").exists()
         earlier = _read_earlier(resume_folder, experiment.__name__)
         settings, seed = earlier["settings"], earlier.get("seed")
-    number = 0 if seed is None else parse_setting("seed", seed, int)
-    if "folds" in settings and "folds" not in signature.parameters and signature.return_annotation is Experiment:
-        comparison, checked = cross_validation(cast("ExperimentFn", experiment), settings, number)
-    elif is_comparison:
-        if seed is not None:
-            raise InputError(f"seed={seed}: a comparison has its own seeds; change its setting instead")
-        comparison, checked = build_comparison(experiment, settings)
-    else:
-        comparison, checked = None, check_settings(experiment, settings)
-    # The trainer takes seconds to import, so it is imported only after the checks above.
-    from unifier.training.fit import RunContext, fit
-    from unifier.trials.runner import compare
+    with use_starting_folders(earlier):
+        number = 0 if seed is None else parse_setting("seed", seed, int)
+        if "folds" in settings and "folds" not in signature.parameters and signature.return_annotation is Experiment:
+            comparison, checked = cross_validation(cast("ExperimentFn", experiment), settings, number)
+        elif is_comparison:
+            if seed is not None:
+                raise InputError(f"seed={seed}: a comparison has its own seeds; change its setting instead")
+            comparison, checked = build_comparison(experiment, settings)
+        else:
+            comparison, checked = None, check_settings(experiment, settings)
+        # The trainer takes seconds to import, so it is imported only after the checks above.
+        from unifier.training.fit import RunContext, fit
+        from unifier.trials.runner import compare
 
-    context = RunContext(
-        out=Path("runs" if out is None else out),
-        study=Path(inspect.getfile(experiment)).stem,
-        wandb=track,
-        tensorboard=tensorboard,
-        origin=experiment_reference(experiment),
-    )
-    if comparison is not None:
-        return compare(comparison, checked, context, resume_folder)
-    result = fit(lambda: build_described(experiment, checked, Experiment), checked, number, context, resume_folder)
-    return [result], result.folder
+        context = RunContext(
+            out=Path("runs" if out is None else out),
+            study=Path(inspect.getfile(experiment)).stem,
+            wandb=track,
+            tensorboard=tensorboard,
+            origin=experiment_reference(experiment),
+        )
+        if comparison is not None:
+            return compare(comparison, checked, context, resume_folder)
+        result = fit(lambda: build_described(experiment, checked, Experiment), checked, number, context, resume_folder)
+        return [result], result.folder
 
 
 def _read_earlier(folder: Path, name: str) -> dict[str, Any]:

@@ -3,10 +3,14 @@
 import json
 from pathlib import Path
 from shutil import copytree
+from typing import Any
 
 import pytest
 import torch
 
+from unifier import launch
+from unifier.config import load_experiment
+from unifier.data.source import use_data_folder
 from unifier.heads.transformer_decoder import TranslationHead
 from unifier.inference.model import load
 from unifier.inference.translator import Translator
@@ -48,3 +52,34 @@ def test_run_that_cannot_be_loaded_is_named(run: Path, experiment_file: Path, tm
     (copy / "settings.json").unlink()
     with pytest.raises(InputError, match=r"settings\.json"):
         load(copy)
+
+
+@pytest.mark.slow
+def test_relative_paths_hold_in_another_folder(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "second").mkdir()
+    monkeypatch.chdir(tmp_path / "first")
+    for name in ("train", "val", "test"):
+        Path(f"{name}.tsv").write_text("".join(f"one {k}\teins {k}\n" for k in range(30)))
+    settings: dict[str, Any] = {
+        "data": "train.tsv",
+        "val": "val.tsv",
+        "test": "test.tsv",
+        "vocabulary": 270,
+        "dim": 16,
+        "depth": 1,
+    }
+    settings |= {"decoder_depth": 1, "heads": 2, "ffn_dim": 16, "target": "de", "steps": 4}
+    translation = load_experiment(str(experiment_file))
+    with use_data_folder("."):
+        (result,) = launch.run(translation, out="runs", track="off", **settings)
+    folder, metrics = result.folder.absolute(), result.metrics
+    (folder / "result.json").unlink()  # As after a kill.
+    monkeypatch.chdir(tmp_path / "second")
+    assert load(folder).predict(["one 1"])
+    assert launch.run(translation, resume=folder, track="off")[0].metrics == metrics
+    assert Path.cwd() == tmp_path / "second"
+    stored = json.loads((folder / "settings.json").read_text())
+    assert stored["started_in"] == stored["data_folder"] == str(tmp_path / "first")

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, chdir, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, final, get_args, runtime_checkable
@@ -240,6 +240,27 @@ def use_data_folder(data: str | Path | None) -> Generator[None]:
             os.environ.pop("UNIFIER_DATA")
             if before is not None:
                 os.environ["UNIFIER_DATA"] = before
+
+
+def starting_folders() -> dict[str, str | None]:
+    """Return the working folder and the data folder, to which relative paths in a run's settings refer."""
+    data = os.environ.get("UNIFIER_DATA")
+    return {"started_in": str(Path.cwd()), "data_folder": data and str(Path(data).resolve())}
+
+
+@contextmanager
+def use_starting_folders(stored: Mapping[str, Any]) -> Generator[None]:
+    """Use the folders of `starting_folders` that an earlier run has stored, while the block runs.
+
+    A folder that no longer exists is not used. A given $UNIFIER_DATA has priority over the stored data folder.
+    """
+    folder, data = (Path(str(stored.get(name))) for name in ("started_in", "data_folder"))
+    with ExitStack() as stack:
+        if stored.get("started_in") and folder.is_dir():
+            stack.enter_context(chdir(folder))
+        if stored.get("data_folder") and data.is_dir() and not os.environ.get("UNIFIER_DATA"):
+            stack.enter_context(use_data_folder(data))
+        yield
 
 
 def user_cache() -> Path | None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from unifier.comparison import SHARE
 from unifier.config import build_described, check_settings, load_experiment, split_reference
+from unifier.data.source import use_starting_folders
 from unifier.experiment import Experiment, recording_fitted
 from unifier.files import read_json
 from unifier.network import Network
@@ -58,12 +59,15 @@ def load(folder: str | Path, reference: str | None = None) -> Model:
     Raises:
         InputError: A file is missing or broken, or the experiment has changed since the run.
     """
-    folder = Path(folder)
+    folder = Path(folder).absolute()
     stored = read_json(folder / "settings.json", name=str, settings=dict)
     checkpoint = folder / "checkpoints" / "best.ckpt"
     weights: dict[str, Tensor] = read_checkpoint(checkpoint)["state_dict"]
     origin = stored.get("study")
-    with recording_fitted(folder):
+    if reference and Path(split_reference(reference)[0]).exists():
+        file, name = split_reference(reference)
+        reference = f"{Path(file).resolve()}{':' if name else ''}{name}"
+    with recording_fitted(folder), use_starting_folders(stored):
         if isinstance(origin, list):
             parts = _load_parts(folder, origin, stored["settings"], reference)
             experiment, source = merge_experiments(parts), " and ".join(origin)

@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, final
@@ -15,9 +16,17 @@ from unifier.data.dataloader import BudgetUnit, EvalDataLoader, TrainDataLoader
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, concat
 from unifier.data.prepare import EncodedTask, prepare_task
-from unifier.data.source import SPLITS, SplitName, describe_example, name_of, score_range_of, target_of
+from unifier.data.source import (
+    SPLITS,
+    SplitName,
+    describe_example,
+    name_of,
+    score_range_of,
+    starting_folders,
+    target_of,
+)
 from unifier.experiment import Experiment, Training, check_seed, recording_fitted, save_fitted
-from unifier.files import is_recoverable, new_folder, print_status, read_json, to_json, write_json
+from unifier.files import is_recoverable, lock_folder, new_folder, print_status, read_json, to_json, write_json
 from unifier.nn.precision import default_device
 from unifier.training.artifacts import write_artifacts
 from unifier.training.callbacks import SpeedMonitor, peak_flops
@@ -135,6 +144,23 @@ def fit(
         OSError: If a file cannot be written, for example on a full disk.
         RunFailed: After any other error.
     """
+    with ExitStack() as lock:
+        if resume is not None:
+            lock.enter_context(lock_folder(resume))
+        return _fit(build, settings, seed, context, resume, encoded_tasks, on_start, train, lock)
+
+
+def _fit(
+    build: Callable[[], Experiment],
+    settings: Mapping[str, Any],
+    seed: int,
+    context: RunContext,
+    resume: Path | None,
+    encoded_tasks: MutableMapping[str, EncodedTask] | None,
+    on_start: Callable[[Result], object],
+    train: TrainFn,
+    lock: ExitStack,
+) -> Result:
     check_seed(seed)
     configure_allocator()
     pl.seed_everything(seed, verbose=False)
@@ -162,6 +188,8 @@ def fit(
     result = create_result(experiment, encoded, settings, seed, context, resume)
     loggers = None
     try:
+        if resume is None:
+            lock.enter_context(lock_folder(result.folder))
         on_start(result)
         save_fitted(fitted_values, result.folder)
         write_run_settings(result, context, splits["train"], hashes)
@@ -345,6 +373,7 @@ def write_run_settings(
         "trial": context.trial.row if context.trial else {},
         "longest": {task: int(split.lengths()[:, 0].max()) for task, split in train.items()},
         "read": hashes,
+        **starting_folders(),
     }
     write_json(result.folder / "settings.json", content)
 

@@ -5,11 +5,13 @@ import math
 import random
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from unifier.comparison import Comparison
-from unifier.files import new_folder, to_json, write_json
+from unifier.data.source import starting_folders
+from unifier.files import lock_folder, new_folder, to_json, write_json
 from unifier.heads.head import mean_score_percent
 from unifier.report.page import write_report
 from unifier.report.read_results import COMPARISON_TERMS
@@ -52,10 +54,25 @@ def compare(
         Interrupted: The user pressed Ctrl-C. The attribute `folder` of the exception is the comparison's folder.
         InputError, OSError: The user must change the input, or free space on the disk.
     """
-    runner = TrialRunner(comparison, context, resume, fit)
-    runner.check()
-    folder = resume or new_folder(context.out / comparison.name)
+    with ExitStack() as lock:
+        if resume is not None:
+            lock.enter_context(lock_folder(resume))
+        runner = TrialRunner(comparison, context, resume, fit)
+        runner.check()
+        folder = resume or new_folder(context.out / comparison.name)
+        if resume is None:
+            lock.enter_context(lock_folder(folder))
+        return _run_trials(runner, comparison, settings, context, folder, resume)
 
+
+def _run_trials(
+    runner: TrialRunner,
+    comparison: Comparison,
+    settings: Mapping[str, Any],
+    context: RunContext,
+    folder: Path,
+    resume: Path | None,
+) -> tuple[list[Result], Path]:
     def write(status: Status, **more: Any) -> dict[str, Any]:
         content = {
             "name": comparison.name,
@@ -64,6 +81,7 @@ def compare(
             "study": context.origin,
             "settings": settings,
             "seeds": list(comparison.seeds),
+            **starting_folders(),
             **comparison_terms(comparison),
             "problems": runner.problems,
             "rows": runner.all_rows(),

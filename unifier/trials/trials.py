@@ -1,15 +1,17 @@
 """Building, running and recording of the trials of a comparison. Finished trials are not run again."""
 
 import json
+import re
 import time
 from collections import ChainMap
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, Protocol, final
 
-from unifier.comparison import SHARE, Comparison, ExperimentFn
+from unifier.comparison import SHARE, TRIALS_FOLDER, Comparison, ExperimentFn
 from unifier.config import build_described, check_settings
 from unifier.data.dataset import Subset
 from unifier.data.prepare import EncodedTask
@@ -36,6 +38,9 @@ from unifier.trials.plan import (
     varied_settings,
 )
 from unifier_tokenizers import InputError
+
+RUN_ID = re.compile(r"\d{8}-\d{6}-.*-[0-9a-f]{4}")
+"""The name of a run's folder, which `new_folder` composes."""
 
 
 class FitFn(Protocol):
@@ -114,6 +119,20 @@ def read_earlier_trials(folder: Path, comparison: Comparison) -> EarlierTrials:
     return earlier
 
 
+def remove_leftovers(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Remove the folders of killed runs that no row names. Folders with a checkpoint are kept.
+
+    Args:
+        folder: The comparison's folder, which this process has locked.
+        rows: All rows of the comparison.
+    """
+    named = {Path(str(row.get("folder"))).name for row in rows}
+    for run in (folder / TRIALS_FOLDER).glob("*/"):
+        is_run = RUN_ID.fullmatch(run.name) and not run.is_symlink()
+        if is_run and run.name not in named and not any(run.glob("checkpoints/*.ckpt")):
+            rmtree(run, ignore_errors=True)
+
+
 @final
 class TrialRunner:
     """Runner of a comparison's trials. Results, rows and encoded data are stored for later trials."""
@@ -136,6 +155,8 @@ class TrialRunner:
         self._results: dict[str, Result] = {}
         self._rows: dict[str, list[dict[str, Any]]] = {}
         """The rows of each finished, failed or running trial, keyed by `Trial.key`."""
+        if resume is not None:
+            remove_leftovers(resume, self.all_rows())
         self._num_reused = 0
         self._num_planned = count_trials(comparison)
         self._encoded: dict[tuple[tuple[str, str], ...], dict[str, EncodedTask]] = {}
@@ -204,6 +225,7 @@ class TrialRunner:
                 raise InputError(f"{changed[0]}: this comparison cannot continue, so start a new one")
             self._rows[trial.key] = rows
             on_start()
+            remove_leftovers(folder, self.all_rows())
 
         row = {**trial.row(), **comparison_terms(self.comparison)}
         context = replace(
