@@ -14,8 +14,15 @@ from torch.nn import functional
 from torchaudio.functional import melscale_fbanks
 from torchaudio.transforms import MelSpectrogram
 
-from unifier_tokenizers import Audio, FrameTokenizer, InputError, WaveformTokenizer, check_tokenizer
-from unifier_tokenizers.audio import MAX_RATIO_TERM, POWER_FLOOR, RATIO_TOLERANCE, gabor_filters, resampling_ratio
+from unifier_tokenizers import Audio, FrameTokenizer, InputError, WaveformTokenizer, audio, check_tokenizer
+from unifier_tokenizers.audio import (
+    MAX_RATIO_TERM,
+    POWER_FLOOR,
+    RATIO_TOLERANCE,
+    gabor_filters,
+    resample,
+    resampling_ratio,
+)
 
 Make = Callable[..., Audio]
 Kind = type[FrameTokenizer] | type[WaveformTokenizer]
@@ -149,6 +156,32 @@ def test_tone_keeps_peak_at_any_rate(frequency: float, rate: int, make_tone: Mak
     native, resampled = (tokenizer.spectrogram(make_tone(frequency, each)).exp().mean(1) for each in (RATE, rate))
     assert native.argmax() == resampled.argmax()
     assert resampled.max() / native.max() == pytest.approx(1, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("gains", "offset", "noise", "kept"),
+    [
+        *[((1.0, -1.0), 0.0, 0.0, 0), ((1.0, -1.0), 0.3, 0.0, 0), ((1.0, -0.9), 0.0, 0.01, 0)],
+        *[((0.5, -0.6), 0.0, 0.0, 1), ((1.0, -1.0, 1.0, -1.0), 0.0, 0.0, 0), ((0.0, 0.7, -0.7), 0.0, 0.0, 1)],
+        *[((1.0, 0.0), 0.0, 0.0, None), ((1.0, 0.9), 0.0, 0.01, None), ((1.0, -0.4), 0.0, 0.0, None)],
+        *[((0.0, 0.0), 0.3, 0.0, None), ((0.0, 0.0), 0.0, 0.1, None), ((0.0, 0.0), 0.0, 0.0, None)],
+    ],
+)
+def test_cancelling_channels_leave_the_loudest(
+    gains: tuple[float, ...], offset: float, noise: float, kept: int | None, make_tone: Make
+) -> None:
+    tone = torch.as_tensor(make_tone(440.0).waveform)
+    channels = torch.tensor(gains)[:, None] * tone + offset
+    channels += noise * torch.randn(channels.shape, generator=torch.Generator().manual_seed(0))
+    expected = channels.mean(0) if kept is None else channels[kept]
+    assert torch.equal(resample(Audio(channels, RATE), RATE, 1), expected)
+
+
+def test_resample_refuses_sounds_that_grow_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audio, "MAX_ADDED_SAMPLES", 800)
+    assert len(resample(Audio(torch.zeros(800), RATE), 2 * RATE, 1)) == 1600
+    with pytest.raises(InputError, match="100 Hz"):
+        resample(Audio(torch.zeros(11), 100), RATE, 1)
 
 
 def test_tones_peak_in_order_without_aliasing(make_tone: Make) -> None:

@@ -31,6 +31,12 @@ MAX_RATIO_TERM = 2000
 RATIO_TOLERANCE = 0.001
 """The largest relative error of an approximated resampling ratio, which is less than a fiftieth of a semitone."""
 
+MIN_MIX_POWER = 0.1
+"""The smallest power of the mean of the channels, relative to the mean power of the channels."""
+
+MAX_ADDED_SAMPLES = 1 << 26
+"""The largest number of samples that resampling may add to a sound, which is 70 minutes at 16 kHz and 268 MB."""
+
 
 class Audio(NamedTuple):
     """Raw input of an audio tokenizer: a waveform and its sample rate."""
@@ -62,8 +68,26 @@ def resampling_ratio(source_rate: int, target_rate: int) -> Fraction:
     return ratio
 
 
+def mix_channels(waveform: Tensor) -> Tensor:
+    """Average channels (C, samples), or return the channel with the most power if the channels cancel out.
+
+    The channels cancel out if one channel is the negative of another. The power is compared with and without the
+    constant offset of each channel, because an offset is not audible.
+    """
+
+    def energies(channels: Tensor) -> Tensor:
+        total = torch.linalg.vector_norm(channels, dim=1).double().square()
+        return torch.stack((total, total - channels.sum(1).double().square() / channels.shape[1]))
+
+    mean = waveform.mean(0)
+    given, mixed = energies(waveform), energies(mean[None])[:, 0]
+    rounding = 1e-5 * given[0].mean()  # Two constant channels differ in power only by rounding errors.
+    cancels = mixed < MIN_MIX_POWER * given.mean(1) - rounding
+    return waveform[given[cancels.int().argmax()].argmax()] if cancels.any() else mean
+
+
 def resample(audio: Audio, sample_rate: int, min_samples: int) -> Tensor:
-    """Average the channels of a sound, resample the average, and return the waveform (samples,).
+    """Mix the channels of a sound with `mix_channels`, resample the mix, and return the waveform (samples,).
 
     Args:
         audio: The sound.
@@ -73,7 +97,8 @@ def resample(audio: Audio, sample_rate: int, min_samples: int) -> Tensor:
 
     Raises:
         InputError: If the shape or the dtype of the waveform is wrong, or if a sample is NaN or infinite. The error is
-            also raised if the sample rate is not a positive integer, or if the result is shorter than `min_samples`.
+            also raised if the sample rate is not a positive integer, if the result is shorter than `min_samples`, or if
+            resampling adds over `MAX_ADDED_SAMPLES` samples.
     """
     from torchaudio.functional import resample as resample_waveform
 
@@ -90,10 +115,15 @@ def resample(audio: Audio, sample_rate: int, min_samples: int) -> Tensor:
         raise InputError(f"the waveform has dtype {waveform.dtype}: convert the samples to floats from -1 to 1")
     waveform = waveform.float()
     if waveform.ndim == 2:
-        waveform = waveform.mean(0)
+        waveform = mix_channels(waveform)
     if not torch.isfinite(waveform).all():
         raise InputError("the waveform has NaN or infinite samples: repair this sound or remove it from the data")
     ratio = resampling_ratio(int(audio.sample_rate), sample_rate)
+    if len(waveform) / ratio - len(waveform) > MAX_ADDED_SAMPLES:
+        raise InputError(
+            f"{len(waveform):,} samples at {audio.sample_rate} Hz become {int(len(waveform) / ratio):,} at "
+            f"{sample_rate} Hz, over {MAX_ADDED_SAMPLES:,} more: cut the sound into parts, or correct its sample rate"
+        )
     waveform = resample_waveform(waveform, ratio.numerator, ratio.denominator)
     if waveform.shape[-1] < min_samples:
         seconds, window = waveform.shape[-1] / sample_rate, min_samples / sample_rate
