@@ -1,33 +1,12 @@
-"""Lines, translation memories and duplicates in text files."""
+"""Lines and duplicates in text files."""
 
 import random
-import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from unifier.data.readers import read_lines
-from unifier.data.text_files import LineIndex, duplicate_pairs, length_outliers, open_decompressed, read_tmx
-
-
-@pytest.mark.slow
-def test_read_tmx_memory_is_constant(tmp_path: Path) -> None:
-    peaks: list[int] = []
-    for count in (2_000, 20_000):
-        units = (
-            f'<tu><tuv xml:lang="en"><seg>dog {k}</seg></tuv><tuv xml:lang="de"><seg>Hund {k}</seg></tuv></tu>'
-            for k in range(count)
-        )
-        path = tmp_path / "some.tmx"
-        path.write_text(f'<tmx version="1.4"><header/><body>{"".join(units)}</body></tmx>')
-        tracemalloc.start()
-        memory = read_tmx(path, ("en", "de"))
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-        assert len(memory.unit_numbers) == count
-        memory.source.close()
-        memory.target.close()
-    assert peaks[1] - peaks[0] < 18_000
+from unifier.data.text_files import LineIndex, duplicate_pairs, length_outliers, open_decompressed
 
 
 @pytest.mark.parametrize(

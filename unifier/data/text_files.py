@@ -1,8 +1,7 @@
-"""Text files: reading single lines, reading translation memories (TMX 1.4b), and finding bad text pairs."""
+"""Text files: reading single lines, and finding bad text pairs."""
 
 import gzip
 import os
-import re
 import shutil
 import zlib
 from collections.abc import Iterable, Iterator
@@ -10,9 +9,8 @@ from contextlib import ExitStack
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import BinaryIO, Literal, NamedTuple, final
+from typing import BinaryIO, Literal, final
 from weakref import finalize
-from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +21,6 @@ from unifier_tokenizers.errors import one_line
 
 INDEX_BLOCK = 1 << 20
 """Number of bytes that are read at a time to find the ends of lines."""
-
-CODE_ELEMENTS = frozenset({"bpt", "ept", "it", "ph", "ut"})
-"""TMX elements with formatting codes. Formatting codes are removed from texts."""
-
-SPACES = re.compile(r"[ \t\r\n]+")
-"""White space that only formats the XML file. No-break spaces are not included, because they are part of the text."""
-
-LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
-"""XML attribute with the language of a text."""
 
 Duplicates = Literal["keep", "drop"]
 """Policy for a pair of texts that equals an earlier pair. The repeated pair is kept ("keep") or removed ("drop")."""
@@ -99,89 +88,6 @@ class LineIndex:
 def _ends_with_line_feed(file: BinaryIO, end: int) -> bool:
     file.seek(end - 1)
     return file.read(1) == b"\n"
-
-
-class TranslationMemory(NamedTuple):
-    """The texts of a translation memory in two languages, from all translation units with texts in both languages."""
-
-    source: BinaryIO
-    """Source texts, one per line."""
-    target: BinaryIO
-    """Target texts, one per line."""
-    unit_numbers: MemmapArray
-    """Position of each included translation unit in the file, counted from 1."""
-    num_incomplete: int
-    """Number of translation units in the file that have no text in one of the languages."""
-
-
-def read_tmx(path: Path, languages: tuple[str, str]) -> TranslationMemory:
-    """Read the texts in two languages from a .tmx or .tmx.gz file, one unit at a time.
-
-    A language includes its variants: for example, en also matches en-GB. If a unit has several texts in one language,
-    the first text is used.
-
-    Raises:
-        InputError: The file is not valid XML, or no unit has texts in both languages.
-    """
-    unit_numbers, number = MemmapArray(np.int64), 0
-    with ExitStack() as stack, open_decompressed(path) as file:
-        source, target = (stack.enter_context(TemporaryFile()) for _ in languages)
-        try:
-            body: ElementTree.Element | None = None
-            for event, element in ElementTree.iterparse(file, events=("start", "end")):
-                if event == "start":
-                    body = element if _local_name(element) == "body" else body
-                elif _local_name(element) == "tu" and body is not None:
-                    number += 1
-                    variants = _variants(element)
-                    pair = [
-                        next((text for key, text in variants if _matches(key, language)), "") for language in languages
-                    ]
-                    if all(pair):
-                        source.write(f"{pair[0]}\n".encode())
-                        target.write(f"{pair[1]}\n".encode())
-                        unit_numbers.append(np.array([number]))
-                    body.clear()  # Without `clear`, the complete XML tree would stay in memory.
-        except (ElementTree.ParseError, LookupError, ValueError) as error:  # An unknown encoding raises LookupError.
-            raise InputError(f"{path}: the file is not a valid translation memory ({error})") from error
-        if not len(unit_numbers):
-            raise InputError(
-                f"{path}: none of its {number:,} units has texts in both {' and '.join(languages)}: check the setting "
-                "`languages`"
-            )
-        stack.pop_all()
-    return TranslationMemory(source, target, unit_numbers, number - len(unit_numbers))
-
-
-def _local_name(element: ElementTree.Element) -> str:
-    """Return an element's name without its namespace."""
-    return element.tag.rpartition("}")[2]
-
-
-def _matches(key: str, language: str) -> bool:
-    """Return True if `key` is the language code `language` or a variant of `language`, such as en-GB for en."""
-    key, language = (name.lower().replace("_", "-") for name in (key, language))
-    return key == language or key.startswith(f"{language}-")
-
-
-def _variants(unit: ElementTree.Element) -> list[tuple[str, str]]:
-    """Return the language and the text of each translation in a translation unit."""
-    return [
-        (variant.get(LANGUAGE) or variant.get("lang") or "", SPACES.sub(" ", "".join(_text_parts(segment))).strip())
-        for variant in unit.iter()
-        if _local_name(variant) == "tuv"
-        for segment in variant
-        if _local_name(segment) == "seg"
-    ]
-
-
-def _text_parts(element: ElementTree.Element) -> Iterator[str]:
-    """Yield the parts of a text. Elements with formatting codes are left out."""
-    if _local_name(element) not in CODE_ELEMENTS:
-        yield element.text or ""
-        for inner in element:
-            yield from _text_parts(inner)
-            yield inner.tail or ""
 
 
 def length_outliers(pairs: Iterable[tuple[bytes, bytes]], ratio: float) -> NDArray[np.bool_]:

@@ -27,7 +27,8 @@ from unifier.data.source import (
 )
 from unifier.data.splits import hold_out_rows
 from unifier.data.storage import MemmapArray
-from unifier.data.text_files import Duplicates, LineIndex, duplicate_pairs, length_outliers, open_decompressed, read_tmx
+from unifier.data.text_files import Duplicates, LineIndex, duplicate_pairs, length_outliers, open_decompressed
+from unifier.data.tmx import read_tmx
 from unifier.files import print_status
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
