@@ -17,12 +17,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from unifier import files
+from unifier import ClassificationHead, files
 from unifier.data.download import RemoteFile, download
 from unifier.data.prepare import prepare_task
-from unifier.datasets.audio_folder import AudioFolder
-from unifier.datasets.parallel_text import ParallelText
-from unifier.heads.classification import ClassificationHead
+from unifier.datasets import AudioFolder, ParallelText
 from unifier.training.callbacks import GracefulStop
 from unifier_tokenizers import FrameTokenizer, InputError
 
@@ -80,10 +78,10 @@ def test_missing_json_names_the_file(tmp_path: Path) -> None:
 
 
 def test_csv_has_named_columns_first(tmp_path: Path) -> None:
-    files.write_csv(tmp_path / "a.csv", [{"a": 1, "b": "x,\ny"}, {"c": 2}], columns=("c", "d"))
+    files.write_csv(tmp_path / "a.csv", [{"a": 1, "b": "x,\ny\rz"}, {"c": 2}], columns=("c", "d"))
     assert (tmp_path / "a.csv").read_text().startswith("c,d,a,b\n")
     assert files.read_csv(tmp_path / "a.csv") == [
-        {"c": "", "d": "", "a": "1", "b": "x,\ny"},
+        {"c": "", "d": "", "a": "1", "b": "x,\ny\rz"},
         {"c": "2", "d": "", "a": "", "b": ""},
     ]
     (tmp_path / "a.csv").write_bytes(b"\xff")

@@ -16,7 +16,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn, final
 
-from unifier.files import print_status
+from unifier.files import print_status, printable
 
 PLUGIN_KINDS = ("tokenizers", "heads", "sources")
 
@@ -105,7 +105,7 @@ def _interrupt_on_sigterm() -> Generator[None]:
 def _print_line(line: object = "") -> bool:
     """Print a line. Return False if the program that reads standard output, such as `head`, has ended."""
     try:
-        print(line, flush=True)
+        print(printable(line) if sys.stdout.isatty() else line, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Otherwise, Python prints an error at exit.
         return False
@@ -128,7 +128,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the message and exit with status 2."""
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        print_status(f"{self.prog}: {message}; see {self.prog} --help", sys.stderr)
+        self.exit(2)
 
 
 @final
@@ -361,8 +362,8 @@ def act_run(options: argparse.Namespace) -> int:
     else:
         print_results(results)
     if (folder / "report.html").exists():
-        print(f"report: {folder / 'report.html'}")
-    print(folder)
+        _print_line(f"report: {folder / 'report.html'}")
+    _print_line(folder)
     return int(any(result.status != "finished" for result in results))
 
 
@@ -392,7 +393,7 @@ def act_report(options: argparse.Namespace) -> None:
     page, problems = report_on(options.folder)
     for problem in problems:
         print_status(f"warning: {problem}", sys.stderr)
-    print(page)
+    _print_line(page)
 
 
 def act_translate(options: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from unifier.files import print_status
+from unifier.files import print_status, printable
 from unifier.report.conditions import group_conditions
 from unifier.report.estimates import format_value
 from unifier.report.read_results import read_results
@@ -34,7 +34,7 @@ def print_settings(function: Callable[..., Any], given: Mapping[str, Any] | None
     table = Table("setting", "type", "value" if given else "default", "meaning", box=None, pad_edge=False)
     for name, setting in list_settings(function).items():
         value = (given or {}).get(name, setting.default)
-        table.add_row(name, format_type(setting.type), format_default(value), setting.doc)
+        add_line(table, name, format_type(setting.type), format_default(value), setting.doc)
     create_console().print(table)
 
 
@@ -72,7 +72,8 @@ def print_results(results: Sequence[Result]) -> None:
                 for name, score in result.metrics.items()
                 if name.startswith(prefix)
             ]
-            table.add_row(
+            add_line(
+                table,
                 result.name,
                 task,
                 str(result.seed),
@@ -90,19 +91,24 @@ def print_comparison(folder: Path) -> None:
     console, results = create_console(), read_results(folder)
     conditions = group_conditions(results.rows)
     matching, answer = describe_matching(conditions), summarize_results(results)
-    console.print(" ".join(answer.sentences), style="bold")
+    console.print(printable(" ".join(answer.sentences)), style="bold")
     for task, lines in score_tables(conditions).items():
-        table = Table(title=task, title_justify="left", box=None, pad_edge=False)
+        table = Table(title=printable(task), title_justify="left", box=None, pad_edge=False)
         for column in lines[0]:
-            table.add_column(column, justify="left" if column in TEXT_COLUMNS else "right")
+            table.add_column(printable(column), justify="left" if column in TEXT_COLUMNS else "right")
         for line in lines:
-            table.add_row(*line.values())
+            add_line(table, *line.values())
         console.print("")
         console.print(table)
         if task in matching:
-            console.print(f"{matching[task]}.")
+            console.print(printable(f"{matching[task]}."))
     for problem in [*results.problems, *answer.problems]:
         print_status(f"warning: {problem}", sys.stderr)
+
+
+def add_line(table: Table, *cells: str) -> None:
+    """Add a row to a table. Control characters of the cells are escaped."""
+    table.add_row(*map(printable, cells))
 
 
 def create_console() -> Console:

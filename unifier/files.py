@@ -13,6 +13,7 @@ import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TextIO
 
 from unifier_tokenizers import InputError
@@ -107,12 +108,14 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable[str] = ()) -> None:
     """Write rows to a CSV file. The given columns come first. Other keys follow in the order of their first use."""
-    file = io.StringIO(newline="")
+    lines = list[str]()
+    output: Any = SimpleNamespace(write=lines.append)
     names = dict.fromkeys([*columns, *(name for row in rows for name in row)])
-    writer = csv.DictWriter(file, names, lineterminator="\n")
+    # Python quotes a cell with a carriage return only if the line terminator contains a carriage return.
+    writer = csv.DictWriter(output, names, lineterminator="\r\n")
     writer.writeheader()
     writer.writerows(rows)
-    write_text(path, file.getvalue())
+    write_text(path, "".join(f"{line[:-2]}\n" for line in lines))
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

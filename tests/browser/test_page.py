@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.report.conftest import make_full
+from unifier.report.content_policy import add_policy
 from unifier.report.page import report_on
 
 PROBE = """<script>
@@ -43,8 +44,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_browser_shows_the_page(page: Path, tmp_path: Path, width: int, scheme: str) -> None:
     chromium = shutil.which("chromium")
     assert chromium, "no chromium on the PATH: run `make test-extras`"
-    text = page.read_text().replace("</body>", PROBE + "</body>")
-    (tmp_path / "page.html").write_text(text.replace("@media print", "@media all") if scheme == "print" else text)
+    text = re.sub("<meta http-equiv=.*>\n", "", page.read_text()).replace("</body>", PROBE + "</body>")
+    if scheme == "print":
+        text = text.replace("@media print", "@media all")
+    # The policy allows the probe, and a blocked part of the page is an error on the console.
+    (tmp_path / "page.html").write_text(add_policy(text))
     # A frame can be as narrow as a phone, unlike a window.
     (tmp_path / "frame.html").write_text(
         f'<iframe src="page.html" style="width: {width}px; height: 700px; border: 0"></iframe><pre></pre>'

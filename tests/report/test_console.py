@@ -30,6 +30,13 @@ def test_names_are_not_read_as_markup(capsys: pytest.CaptureFixture[str], tmp_pa
     assert [name for name in names if name not in output] == []
 
 
+def test_tables_have_no_terminal_escapes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    print_comparison(make_comparison(tmp_path, [make_row(varied={"data": "\x1b[31m"}), make_row(seed=1)]))
+    output = capsys.readouterr().out
+    assert "\x1b" not in output
+    assert "\\x1b[31m" in output
+
+
 def test_run_table_keeps_digits_of_small_scores(capsys: pytest.CaptureFixture[str]) -> None:
     content = make_row()["result"]
     content["metrics"] = {"test/digits/negative_mse": -0.00123, "test/digits/loss": math.nan}

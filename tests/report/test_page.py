@@ -1,5 +1,7 @@
 """The page: complete, small, legible without a network, on a phone and in the dark."""
 
+import base64
+import hashlib
 import html
 import json
 import re
@@ -80,6 +82,15 @@ def test_page_loads_nothing_and_is_small(text: str) -> None:
     assert all(link.startswith(("data:", "#")) for link in links)
     assert "url(" not in text
     assert len(text) < 5_000_000
+
+
+def test_policy_allows_our_style_alone(text: str) -> None:
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+    (style,) = re.findall("<style>(.*?)</style>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    for part in ("default-src 'none'", f"style-src 'sha256-{digest}'", "script-src 'none'", "img-src data:;"):
+        assert part in policy
+    assert text.index("Content-Security-Policy") < text.index("<style>")
 
 
 def test_page_has_every_part(copied: Path, text: str) -> None:

@@ -1,6 +1,9 @@
 """The look of figures: labels that do not overlap, colors that can be read, files with their numbers and notes."""
 
+import csv
 from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -11,7 +14,18 @@ from matplotlib.transforms import Bbox
 
 from tests.report.conftest import svg_text
 from unifier.files import read_csv
-from unifier.report.plot_style import COLORS, MAX_LABEL_LETTERS, FigureWriter, LineEnd, create_panel, fade, label_ends
+from unifier.report.plot_attention import draw_alignment
+from unifier.report.plot_style import (
+    COLORS,
+    MAX_LABEL_LETTERS,
+    FigureWriter,
+    LineEnd,
+    create_panel,
+    fade,
+    label_ends,
+    plot_style,
+)
+from unifier_tokenizers import InputError
 
 pytestmark = pytest.mark.usefixtures("figure_style")
 
@@ -84,3 +98,26 @@ def test_figures_of_equal_names_get_own_files(writer: FigureWriter) -> None:
     saved = [writer.save(create_panel()[0], name, "", "", [{}]) for name in ("a/b: $1", "a-b- 1", "a b")]
     assert [figure.path.name for figure in saved] == ["a-b-1.svg", "a-b-1-2.svg", "a-b.svg"]
     assert all("prefers-color-scheme: dark" in figure.svg for figure in saved)
+
+
+def test_svg_has_no_controls_and_csv_no_formulas(writer: FigureWriter) -> None:
+    figure, axes = create_panel()
+    axes.set_title("a\x1b[31m\x00b\uffff")
+    table = [{"=x": cell} for cell in ("=1+1", "+a", "-a", "@a", "\ta", "\ra", "a=1", -1.5, "-1.5")]
+    with plot_style():
+        saved = writer.save(figure, "x" * 300, "scores", "alt \x07", table, "note \x1b")
+    ElementTree.parse(saved.path)
+    ElementTree.fromstring(saved.svg)
+    with saved.path.with_suffix(".csv").open(newline="") as file:
+        cells = [line[0] for line in csv.reader(file)]
+    assert cells == ["'=x", "'=1+1", "'+a", "'-a", "'@a", "'\ta", "'\ra", "a=1", "-1.5", "-1.5"]
+
+
+def test_linked_folder_of_figures_is_refused(writer: FigureWriter, tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    (writer.folder / "figures").symlink_to(tmp_path / "target")
+    with pytest.raises(InputError, match="figures is a link"):
+        writer.save(create_panel()[0], "a", "scores", "alt", [])
+    with pytest.raises(InputError, match="figures is a link"):
+        draw_alignment(writer.folder / "figures" / "a.svg", ["a"], ["b"], np.eye(1))
+    assert not list((tmp_path / "target").iterdir())

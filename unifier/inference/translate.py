@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from io import BufferedIOBase
+from io import BufferedIOBase, TextIOWrapper
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TextIO, final, get_args
@@ -14,10 +14,11 @@ from typing import Any, Literal, TextIO, final, get_args
 import numpy as np
 import torch
 
-from unifier.files import print_status
+from unifier.files import create_temporary, print_status, printable
 from unifier.heads.generation import Hypothesis, check_length_penalty
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.inference.translator import Translation, Translator
+from unifier.report.content_policy import add_policy
 from unifier_tokenizers import InputError, Tokens, Units
 from unifier_tokenizers.errors import check_choice, one_line
 
@@ -123,32 +124,31 @@ class AlignmentPage:
         self.path = Path(path)
         if self.path.is_dir():
             raise InputError(f"{path} is a folder: give a file in it, such as {self.path / 'alignments.html'}")
-        self._part = self.path.with_name(f".{self.path.name}.part")
 
     def add(
         self, number: int, source: Sequence[str], target: Sequence[str], weights: Sequence[Sequence[float]]
     ) -> None:
         """Write the alignment matrix of a line. Rows are tokens of the target, and columns are tokens of the source."""
-        header = "".join(f"<th scope=col>{escape(token)}</th>" for token in source)
+        header = "".join(f"<th scope=col>{escape(printable(token))}</th>" for token in source)
         self._file.write(
             f"<div><table><caption>line {number}</caption><thead><tr><td></td>{header}</tr></thead><tbody>\n"
         )
         for token, row in zip(target, weights, strict=True):
             cells = "".join(
-                f'<td title="{escape(f"{token} → {source_token}: {weight:.2f}")}" style="background:'
+                f'<td title="{escape(printable(f"{token} → {source_token}: {weight:.2f}"))}" style="background:'
                 f'color-mix(in srgb, #1f6f8b {100 * weight:.0f}%, Canvas)"></td>'
                 for source_token, weight in zip(source, row, strict=True)
             )
-            self._file.write(f"<tr><th scope=row>{escape(token)}</th>{cells}</tr>\n")
+            self._file.write(f"<tr><th scope=row>{escape(printable(token))}</th>{cells}</tr>\n")
         self._file.write("</tbody></table></div>\n")
 
     def __enter__(self) -> "AlignmentPage":
         """Open the file. Raises InputError if the file cannot be written."""
         try:
-            self._file = self._part.open("w", encoding="utf-8")
+            self._file = TextIOWrapper(create_temporary(self.path), encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             raise InputError(f"{self.path} cannot be written: {error.strerror}") from error
-        self._file.write(PAGE_START)
+        self._file.write(add_policy(PAGE_START))
         return self
 
     def __exit__(
@@ -156,8 +156,9 @@ class AlignmentPage:
     ) -> None:
         """Close the file. After an error, the file contains only the matrices that were already written."""
         self._file.write("</html>\n")
+        self._file.flush()
+        Path(self._file.name).replace(self.path)
         self._file.close()
-        self._part.replace(self.path)
 
 
 def open_input(path: str | None) -> BufferedIOBase:

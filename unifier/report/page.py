@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from unifier.files import read_json, write_text
+from unifier.files import printable, read_json, write_text
 from unifier.report.conditions import (
     Condition,
     ResultRow,
@@ -20,6 +20,7 @@ from unifier.report.conditions import (
     group_conditions,
     row_score_range,
 )
+from unifier.report.content_policy import add_policy
 from unifier.report.estimates import count_noun
 from unifier.report.plot_curves import draw_curves
 from unifier.report.plot_layers import draw_gradients, draw_representation, layer_name
@@ -211,7 +212,7 @@ def _write_page(folder: Path, results: Results) -> Path:
         commands=list(dict.fromkeys(_command(recipe, settings) for recipe, settings in results.recipes)),
     )
     path = folder / "report.html"
-    write_text(path, page)
+    write_text(path, add_policy(printable(page, keep="\n\t")))
     return path
 
 

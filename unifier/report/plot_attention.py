@@ -1,5 +1,6 @@
 """Attention maps: between words, over an image, and along a sound."""
 
+import io
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from unifier.report.plot_style import FIGURE_STYLE, plot_style
+from unifier.files import printable, write_text
+from unifier.report.plot_style import FIGURE_STYLE, figures_folder, plot_style
 
 GRAY = "#7b828b"
 """Gray that is legible on white and on black."""
@@ -134,8 +136,10 @@ def _drawing(path: Path, width: float, height: float) -> Generator[Figure]:
     with plot_style(ATTENTION_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure
-        path.parent.mkdir(exist_ok=True)
-        figure.savefig(path, transparent=True, dpi=100, metadata={"Date": None})
+        figures_folder(path.parent.parent)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", transparent=True, dpi=100, metadata={"Date": None})
+        write_text(path, printable(buffer.getvalue(), keep="\n\t"))
 
 
 def _transparent_colors(color: str, opacity: float) -> LinearSegmentedColormap:

@@ -20,7 +20,8 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 
-from unifier.files import write_csv, write_text
+from unifier.files import printable, write_csv, write_text
+from unifier_tokenizers import InputError
 
 INK, MUTED = "#2b3138", "#5f6771"
 
@@ -59,6 +60,9 @@ FIGURE_STYLE: dict[Any, Any] = {
     "savefig.transparent": True,
     "text.parse_math": False,  # The names of tasks and settings may contain a dollar sign.
 }
+
+MAX_STEM = 60
+"""Maximum length of a figure's file name in characters, because file systems limit a name to 255 bytes."""
 
 LABEL_SIZE = 9
 """Font size of a figure's labels, in points."""
@@ -123,23 +127,39 @@ class FigureWriter:
             table: The numbers in the figure.
             note: Explanation of the figure, written below the drawing.
         """
-        folder = self.folder / "figures"
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = figures_folder(self.folder)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Title": alt})
-        svg = buffer.getvalue().replace("</style>", f"{_dark_rules()}</style>", 1)
+        svg = printable(buffer.getvalue().replace("</style>", f"{_dark_rules()}</style>", 1), keep="\n\t")
         path = folder / f"{self._unused(name)}.svg"
-        write_text(path, _add_note(svg, textwrap.wrap(note, round(figure.get_figwidth() * 16))))
-        write_csv(path.with_suffix(".csv"), table)
+        write_text(path, _add_note(svg, textwrap.wrap(printable(note), round(figure.get_figwidth() * 16))))
+        rows = [{escape_formula(key): escape_formula(cell) for key, cell in row.items()} for row in table]
+        write_csv(path.with_suffix(".csv"), rows)
         return SavedFigure(section, path, alt, table, note, svg)
 
     def _unused(self, name: str) -> str:
         """Return a file name that is not used yet, and mark the name as used."""
-        stem = re.sub(r"[^\w.]+", "-", name)
+        stem = re.sub(r"[^\w.]+", "-", name)[:MAX_STEM]
         names = (stem if k == 1 else f"{stem}-{k}" for k in itertools.count(1))
         unused = next(name for name in names if name not in self.used_names)
         self.used_names.add(unused)
         return unused
+
+
+def figures_folder(folder: Path) -> Path:
+    """Create and return the subfolder `figures`. Raises InputError if it is a link, which may lead anywhere."""
+    figures = folder / "figures"
+    if figures.is_symlink():
+        raise InputError(f"{figures} is a link, and a report writes only into its own folder: remove the link")
+    figures.mkdir(parents=True, exist_ok=True)
+    return figures
+
+
+def escape_formula(cell: Any) -> Any:
+    """Prefix a text that a spreadsheet would run as a formula by an apostrophe. Return numbers unchanged."""
+    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    return cell if re.fullmatch(r"[+-][\d.]+(e[+-]?\d+)?", cell) else f"'{cell}"
 
 
 def task_colors(tasks: Sequence[str]) -> dict[str, str]:
