@@ -74,16 +74,13 @@ def mix_channels(waveform: Tensor) -> Tensor:
     The channels cancel out if one channel is the negative of another. The power is compared with and without the
     constant offset of each channel, because an offset is not audible.
     """
-
-    def energies(channels: Tensor) -> Tensor:
-        total = torch.linalg.vector_norm(channels, dim=1).double().square()
-        return torch.stack((total, total - channels.sum(1).double().square() / channels.shape[1]))
-
-    mean = waveform.mean(0)
-    given, mixed = energies(waveform), energies(mean[None])[:, 0]
-    rounding = 1e-5 * given[0].mean()  # Two constant channels differ in power only by rounding errors.
-    cancels = mixed < MIN_MIX_POWER * given.mean(1) - rounding
-    return waveform[given[cancels.int().argmax()].argmax()] if cancels.any() else mean
+    products, offsets = waveform @ waveform.T, waveform.sum(1)
+    rounding = 1e-5 * products.trace() / len(products)  # Constant channels differ only by rounding errors.
+    for covariance in (products, products - offsets.outer(offsets) / waveform.shape[1]):
+        powers = covariance.diagonal()
+        if covariance.mean() < MIN_MIX_POWER * powers.mean() - rounding:
+            return waveform[powers.argmax()]
+    return waveform.mean(0)
 
 
 def resample(audio: Audio, sample_rate: int, min_samples: int) -> Tensor:
