@@ -12,11 +12,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from unifier import Comparison, Experiment, Head, Task, Training, Transformer, TranslationHead, run
+from unifier import (
+    ClassificationHead,
+    Comparison,
+    Example,
+    Experiment,
+    Head,
+    Source,
+    TaggingHead,
+    Task,
+    Training,
+    Transformer,
+    TranslationHead,
+    run,
+)
 from unifier.data.dataset import open_split
-from unifier.data.source import Example, Source, SplitName, name_of
+from unifier.data.source import SplitName, name_of
 from unifier.datasets import Digits, GrammarPairs, SyntheticMusic
-from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.training.result import RunFailed
 from unifier_tokenizers import FrameTokenizer, InputError, PatchTokenizer, SubwordTokenizer, Tokens, Vocabulary
 
@@ -158,7 +170,7 @@ def test_run_leaves_its_files_only(finished: Path) -> None:
     assert all((finished / name).stat().st_mtime_ns <= (finished / "result.json").stat().st_mtime_ns for name in files)
     expected: dict[str, Any] = {"study": f"{Path(__file__).resolve()}:pictures", "comparison": None, "trial": {}}
     expected |= {"longest": {"digits": 16}, "read": {"digits": content(finished)["data"]["digits"]["sha256"]}}
-    expected |= {"started_in": str(Path.cwd()), "data_folder": os.environ.get("UNIFIER_DATA")}
+    expected |= {"fitted": {}, "started_in": str(Path.cwd()), "data_folder": os.environ.get("UNIFIER_DATA")}
     assert content(finished, "settings.json") == {"name": "pictures", "seed": 0, "settings": {"steps": 8}, **expected}
 
 
@@ -306,7 +318,7 @@ def test_comparison_continues_after_a_failed_run(out: Path) -> None:
     results = run(both, out=out, track="off")
     assert [result.status for result in results] == ["failed", "finished"] * 2
     (folder,) = (out / "both").iterdir()
-    assert {path.name for path in folder.iterdir()} == {"comparison.json", "report.html", "figures", "trials"}
+    assert {path.name for path in folder.iterdir()} == {".lock", "comparison.json", "report.html", "figures", "trials"}
     written = content(folder, "comparison.json")
     assert written["status"] == "failed"
     assert written["settings"] == {"seeds": [0, 1]}

@@ -10,8 +10,9 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar, cast, final, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, cast, final, get_args
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]  Batch norms derive from it.
@@ -90,7 +91,7 @@ class Training:
     precision: Precision = "float32"
     """"bf16" computes matrix products in bfloat16 if bfloat16 is fast on the device; weights stay in float32."""
     compile: CompileMode | None = None
-    """Mode of torch.compile; None turns compilation off, which is usually faster on a CPU."""
+    """Mode of torch.compile; None turns compilation off. On a CPU, runs without compilation are usually faster."""
     num_validations: int = 8
     """Number of validations in a run; the weights with the best validation score are tested."""
     patience: int | None = None
@@ -412,6 +413,8 @@ def recording_fitted(run: Path | None = None) -> Generator[dict[str, Fitted]]:
     """
     files = (run / VOCABULARY_FOLDER).glob("*.json") if run else ()
     numbers: dict[str, float] = read_json(run / NUMBERS_FILE) if run and (run / NUMBERS_FILE).exists() else {}
+    if run and not all(isinstance(number, int | float) for number in numbers.values()):
+        raise InputError(f"{run / NUMBERS_FILE}: broken (each value must be a number)")
     record = _FittedRecord({file.stem: Vocabulary.load(file) for file in files} | numbers, {})
     token = _record.set(record)
     try:
@@ -428,3 +431,17 @@ def save_fitted(values: dict[str, Fitted], run: Path) -> None:
             value.save(run / VOCABULARY_FOLDER / f"{name}.json")
     if numbers := {name: value for name, value in values.items() if not isinstance(value, Vocabulary)}:
         write_json(run / NUMBERS_FILE, numbers)
+
+
+def hash_fitted(run: Path) -> dict[str, str]:
+    """Return a mapping from the file of each fitted value in a run's folder to the SHA-256 hash of the file."""
+    files = [path for path in (*sorted((run / VOCABULARY_FOLDER).glob("*.json")), run / NUMBERS_FILE) if path.exists()]
+    return {path.relative_to(run).as_posix(): sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def check_fitted(run: Path, stored: Mapping[str, Any]) -> None:
+    """Raise InputError if a file of fitted values has changed. `stored` is the content of the run's settings.json."""
+    hashes, found = stored.get("fitted", {}), hash_fitted(run)
+    for name in hashes:
+        if found.get(name) != hashes[name]:
+            raise InputError(f"{run / name}: missing, or changed since the run wrote it; restore the file")

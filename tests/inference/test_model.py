@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from unifier import launch
+from unifier import TranslationHead, Translator, launch, load
 from unifier.config import load_experiment
 from unifier.data.source import use_data_folder
-from unifier.heads.transformer_decoder import TranslationHead
-from unifier.inference.model import load
-from unifier.inference.translator import Translator
 from unifier_tokenizers import InputError
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -83,3 +80,30 @@ def test_relative_paths_hold_in_another_folder(
     assert Path.cwd() == tmp_path / "second"
     stored = json.loads((folder / "settings.json").read_text())
     assert stored["started_in"] == stored["data_folder"] == str(tmp_path / "first")
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "values"),
+    [
+        ("settings.json", "study", [5, {"a": 1}, [5], ["gone.py:a"]]),
+        ("settings.json", "longest", [5, {}, {"en-de": "9"}]),
+        ("settings.json", "fitted", [{"vocabularies/en-de.json": "0"}, {"gone.json": "0"}]),
+        ("numbers.json", "value", ["text", [1], None]),
+    ],
+)
+def test_broken_file_of_a_run_is_named(name: str, key: str, values: list[Any], run: Path, tmp_path: Path) -> None:
+    copy = copytree(run, tmp_path / "copy")
+    path = copy / name
+    stored = json.loads(path.read_text()) if path.exists() else {}
+    for value in values:
+        path.write_text(json.dumps({**stored, key: value}))
+        with pytest.raises(InputError):
+            Translator(copy)
+
+
+def test_flipped_bit_of_a_vocabulary_is_found(run: Path, tmp_path: Path) -> None:
+    copy = copytree(run, tmp_path / "copy")
+    (path,) = (copy / "vocabularies").iterdir()
+    path.write_text(path.read_text().replace("e", "d", 1))
+    with pytest.raises(InputError, match=path.name):
+        load(copy)

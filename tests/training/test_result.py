@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from unifier.training.result import Result, processor, source_commit
+from unifier import Result
+from unifier.training.result import processor, source_commit
 from unifier_tokenizers import InputError
 
 FIELDS: dict[str, Any] = {
@@ -65,3 +66,12 @@ def test_processor_has_family_and_model(tmp_path: Path) -> None:
     cpuinfo.write_text("model name\t: Arm CPU\n\n")
     assert processor(cpuinfo) == "Arm CPU"
     assert processor(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "change", [{"metrics": {"a": "x"}}, {"status": "asleep"}, {"data": [1]}, {"tasks": 3}, {"seed": []}], ids=str
+)
+def test_result_of_another_type_is_named(change: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(json.dumps({**FIELDS, **change}))
+    with pytest.raises(InputError, match=next(iter(change))):
+        Result.read(tmp_path)

@@ -10,7 +10,7 @@ from torch import Tensor
 from unifier.comparison import SHARE
 from unifier.config import build_described, check_settings, load_experiment, split_reference
 from unifier.data.source import use_starting_folders
-from unifier.experiment import Experiment, recording_fitted
+from unifier.experiment import Experiment, check_fitted, recording_fitted
 from unifier.files import read_json
 from unifier.network import Network
 from unifier.settings import list_settings
@@ -61,9 +61,12 @@ def load(folder: str | Path, reference: str | None = None) -> Model:
     """
     folder = Path(folder).absolute()
     stored = read_json(folder / "settings.json", name=str, settings=dict)
+    check_fitted(folder, stored)
     checkpoint = folder / "checkpoints" / "best.ckpt"
     weights: dict[str, Tensor] = read_checkpoint(checkpoint)["state_dict"]
     origin = stored.get("study")
+    if not isinstance(origin, str | list | None) or not all(isinstance(part, str) for part in origin or ()):
+        raise InputError(f"{folder / 'settings.json'}: broken (study must be FILE:name, or a list of FILE:name)")
     if reference and Path(split_reference(reference)[0]).exists():
         file, name = split_reference(reference)
         reference = f"{Path(file).resolve()}{':' if name else ''}{name}"
@@ -93,6 +96,8 @@ def _load_parts(
     if reference:
         file = split_reference(reference)[0]
         origins = [f"{file}:{split_reference(origin)[1]}" for origin in origins]
+    if missing := [origin for origin in origins if not isinstance(settings.get(split_reference(origin)[1]), Mapping)]:
+        raise InputError(f"{folder / 'settings.json'}: broken (it lacks the settings of {', '.join(missing)})")
     parts = [_load_experiment(folder, origin, settings[split_reference(origin)[1]]) for origin in origins]
     return [with_budget(part, "steps", 1) for part in parts]
 

@@ -73,7 +73,11 @@ class Translator:
             raise InputError(f"{folder}: its decoder has no attention that could be shown; leave out --attention")
         self.align = align
         self.max_tokens = model.experiment.training.batch_tokens
-        self.longest: int = read_json(Path(folder) / "settings.json", longest=dict)["longest"][self.task]
+        path = Path(folder) / "settings.json"
+        longest = read_json(path, longest=dict)["longest"].get(self.task)
+        if not isinstance(longest, int):
+            raise InputError(f"{path}: broken (longest must hold the number of tokens of {self.task})")
+        self.longest = longest
         """The number of tokens of the longest text in training."""
         self.device = torch.device(default_device())
         self.network = model.network.to(self.device)

@@ -25,7 +25,15 @@ from unifier.data.source import (
     starting_folders,
     target_of,
 )
-from unifier.experiment import Experiment, Training, check_seed, recording_fitted, save_fitted
+from unifier.experiment import (
+    Experiment,
+    Training,
+    check_fitted,
+    check_seed,
+    hash_fitted,
+    recording_fitted,
+    save_fitted,
+)
 from unifier.files import is_recoverable, lock_folder, new_folder, print_status, read_json, to_json, write_json
 from unifier.nn.precision import default_device
 from unifier.training.artifacts import write_artifacts
@@ -230,6 +238,9 @@ def read_unfinished(folder: Path) -> dict[str, Any] | None:
 def read_earlier_settings(folder: Path, name: str) -> dict[str, Any]:
     """Read settings.json of the resumed run. Raise InputError if the run belongs to another experiment."""
     settings = read_json(folder / "settings.json", name=str)
+    if not isinstance(settings.get("read", {}), dict) or not isinstance(settings.get("fitted", {}), dict):
+        raise InputError(f"{folder / 'settings.json'}: broken (read and fitted must be objects)")
+    check_fitted(folder, settings)
     if settings["name"] != name:
         raise InputError(f'{folder} is a run of "{settings["name"]}", so it cannot resume as a run of "{name}"')
     return settings
@@ -373,6 +384,7 @@ def write_run_settings(
         "trial": context.trial.row if context.trial else {},
         "longest": {task: int(split.lengths()[:, 0].max()) for task, split in train.items()},
         "read": hashes,
+        "fitted": hash_fitted(result.folder),
         **starting_folders(),
     }
     write_json(result.folder / "settings.json", content)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, final
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 
 from unifier.files import read_json, write_json
 from unifier_tokenizers import InputError
@@ -65,9 +66,14 @@ class Result:
         content = read_json(folder / "result.json", metrics=dict)
         try:
             scores = {name: math.nan if score is None else score for name, score in content.pop("metrics").items()}
-            return cls(**content, metrics=scores, folder=folder)
-        except (KeyError, TypeError) as error:
+            result = cls(**content, metrics=scores, folder=folder)
+            return TypeAdapter(cls).validate_python(vars(result))
+        except TypeError as error:
             raise InputError(f"{folder / 'result.json'}: broken ({error})") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            fault = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise InputError(f"{folder / 'result.json'}: broken ({fault})") from error
 
     def write(self) -> None:
         """Write result.json."""
