@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unifier import Comparison, Experiment
-from unifier.comparison import ExperimentFn, Mode
+from unifier.comparison import Comparison, ExperimentFn, Mode
+from unifier.experiment import Experiment
 from unifier.trials.plan import count_trials
 from unifier_tokenizers import InputError
 

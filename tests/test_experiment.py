@@ -10,23 +10,23 @@ import pytest
 import torch
 from torch import nn
 
-from unifier import (
-    ClassificationHead,
-    ConvolutionalTrunk,
-    Experiment,
-    MeanAttentionTrunk,
-    RecurrentTrunk,
-    Task,
-    Training,
-    Transformer,
-    Trunk,
-    fitted,
-)
+from unifier import ClassificationHead, ConvolutionalTrunk, MeanAttentionTrunk, RecurrentTrunk, Transformer, Trunk
 from unifier.data.dataloader import collate
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.datasets import Digits
-from unifier.experiment import MODEL_PARTS, ModelPart, Trainable, freeze, recording_fitted, save_fitted
+from unifier.experiment import (
+    MODEL_PARTS,
+    Experiment,
+    ModelPart,
+    Task,
+    Trainable,
+    Training,
+    fitted,
+    freeze,
+    recording_fitted,
+    save_fitted,
+)
 from unifier.training.lightning_module import UnifierModule
 from unifier_tokenizers import InputError, PatchTokenizer, Vocabulary
 

@@ -4,12 +4,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from unifier import Batch, ClassificationHead, Experiment, Network, Task, Training, Transformer, TranslationHead
-from unifier.data.dataloader import collate
+from unifier.data.dataloader import Batch, collate
 from unifier.data.dataset import open_split
 from unifier.data.encoding import encode_split
-from unifier.datasets import Digits, GrammarPairs
+from unifier.datasets.digits import Digits
+from unifier.datasets.grammar import GrammarPairs
+from unifier.experiment import Experiment, Task, Training
+from unifier.heads.classification import ClassificationHead
+from unifier.heads.transformer_decoder import TranslationHead
+from unifier.network import Network
 from unifier.training.lightning_module import UnifierModule
+from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer, SubwordTokenizer, Vocabulary
 
 D = 8

@@ -15,9 +15,9 @@ from torch.utils._pytree import tree_leaves
 from benchmarks.cases import classification, gpu, ours, peers, translation
 from benchmarks.models.sequences import Size
 from benchmarks.runner.case import Case
-from unifier import IGNORE_INDEX, Batch, Experiment, Network, TranslationHead
+from unifier import IGNORE_INDEX, Experiment, Network, TranslationHead
 from unifier.config import build_described, check_settings, load_experiment
-from unifier.data.dataloader import collate
+from unifier.data.dataloader import Batch, collate
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.heads.text_generation import TextGenerationHead

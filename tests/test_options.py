@@ -10,13 +10,13 @@ import soundfile
 import torch
 from PIL import Image
 
-from unifier import ClassificationHead, TaggingHead, Training, Transformer, fitted
 from unifier.augmentation.audio import RandomAudioTransform
 from unifier.data.dataloader import collate
 from unifier.data.encoding import encode_split
 from unifier.data.source import SPLITS
 from unifier.datasets import AudioFolder, GrammarPairs, ImageFolder, Multi30k, ParallelText, WithExtraPairs
-from unifier.experiment import recording_fitted, save_fitted
+from unifier.experiment import Training, fitted, recording_fitted, save_fitted
+from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.options import (
     AudioAugmentationConfig,
     AudioFrontend,
@@ -28,6 +28,7 @@ from unifier.options import (
     TrunkConfig,
     learn_vocabulary,
 )
+from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import FrameTokenizer, InputError, Vocabulary, WaveformTokenizer
 from unifier_tokenizers.stems import FrameStem, LinearProjection
 

@@ -12,25 +12,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unifier import (
-    Augmentation,
-    Batch,
-    ClassificationHead,
-    Comparison,
-    Experiment,
-    Head,
-    Task,
-    Training,
-    Transformer,
-    Trunk,
-    run,
-)
-from unifier.data.dataloader import collate
+from unifier import ClassificationHead, Comparison, Experiment, Transformer, Trunk, run
+from unifier.data.dataloader import Augmentation, Batch, collate
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.datasets import Digits
-from unifier.experiment import ModelPart, trunk_parts
-from unifier.heads.head import mean_score_percent
+from unifier.experiment import ModelPart, Task, Training, trunk_parts
+from unifier.heads.head import Head, mean_score_percent
 from unifier.nn.attention import AttentionMode
 from unifier.training.cost import flops_of_example
 from unifier.training.lightning_module import UnifierModule

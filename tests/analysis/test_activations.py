@@ -3,9 +3,11 @@
 import pytest
 import torch
 
-from unifier import Transformer, Trunk, create_trunk
 from unifier.analysis.activations import layer_activations, mean_tokens
 from unifier.nn.attention import AttentionMode
+from unifier.trunks.factory import create_trunk
+from unifier.trunks.transformer import Transformer
+from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import NO_POSITION, Tokens
 
 D, N, DEPTH = 8, 7, 3

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 from torchaudio.functional import mask_along_axis_iid
 
-from unifier import Augmentation, Batch
-from unifier.augmentation import Compose, Mixup, audio_tta, augment_audio
-from unifier.augmentation.audio import EQ_KNOTS, RandomAudioTransform, draw_masks
-from unifier.data.dataloader import BudgetUnit, TrainDataLoader, trained_lengths
+from unifier.augmentation.audio import EQ_KNOTS, RandomAudioTransform, audio_tta, augment_audio, draw_masks
+from unifier.augmentation.mixup import Compose, Mixup
+from unifier.data.dataloader import Augmentation, Batch, BudgetUnit, TrainDataLoader, trained_lengths
 from unifier.data.encoding import EncodedSplit
 from unifier.data.storage import Crop
 from unifier_tokenizers import NO_POSITION, Audio, FrameTokenizer, InputError, WaveformTokenizer, pad_columns

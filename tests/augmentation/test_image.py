@@ -9,9 +9,16 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional
 
-from unifier import Batch
-from unifier.augmentation import augment_images, image_tta
-from unifier.augmentation.image import RandAugment, erase_rectangle, max_shift, shift_and_flip, shift_images
+from unifier.augmentation.image import (
+    RandAugment,
+    augment_images,
+    erase_rectangle,
+    image_tta,
+    max_shift,
+    shift_and_flip,
+    shift_images,
+)
+from unifier.data.dataloader import Batch
 from unifier_tokenizers import NO_POSITION, InputError, PatchTokenizer, pad_columns
 from unifier_tokenizers.patches import ImageBatch
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy.stats import beta, kstest
 
-from unifier import Augmentation, Batch, Task
-from unifier.augmentation import Compose, Mixup, RandomChoice
-from unifier.augmentation.mixup import draw_weights
+from unifier.augmentation.mixup import Compose, Mixup, RandomChoice, draw_weights
+from unifier.data.dataloader import Augmentation, Batch
 from unifier.data.encoding import EncodedSplit
+from unifier.experiment import Task
 from unifier_tokenizers import NO_POSITION, InputError
 
 B, F, N = 12, 5, 7

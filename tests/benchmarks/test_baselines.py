@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from benchmarks import baselines
-from unifier import Example
-from unifier.data.source import LabeledSource, SplitName
-from unifier.datasets import Digits, SyntheticMusic
+from unifier.data.source import Example, LabeledSource, SplitName
+from unifier.datasets.digits import Digits
 from unifier.datasets.fsdd import SPEAKERS
+from unifier.datasets.synthetic_music import SyntheticMusic
 from unifier_tokenizers import Audio
 
 NOISE = torch.randn(2, 4000, generator=torch.Generator().manual_seed(0)) * 0.1

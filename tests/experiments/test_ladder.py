@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 import torch
 
-from unifier import Comparison, Experiment, Translator
 from unifier.cli import main
+from unifier.comparison import Comparison
 from unifier.config import build_comparison, build_described, check_settings, list_experiments
 from unifier.data.dataloader import TrainDataLoader, collate
 from unifier.data.dataset import open_split
 from unifier.data.encoding import encode_split
+from unifier.experiment import Experiment
 from unifier.heads.text_generation import AttentiveTextHead, TextGenerationHead
 from unifier.inference.translate import DecodingOptions, translate
+from unifier.inference.translator import Translator
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.probe import probe
 from unifier.trials.plan import plan_trials

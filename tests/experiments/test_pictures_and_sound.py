@@ -12,7 +12,7 @@ import soundfile
 from PIL import Image
 
 from unifier.cli import main
-from unifier.datasets import CIFAR10
+from unifier.datasets.cifar10 import CIFAR10
 from unifier.datasets.esc import ESC_FOLDERS
 
 pytestmark = pytest.mark.usefixtures("undrawn")

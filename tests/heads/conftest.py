@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unifier import IGNORE_INDEX
+from unifier.heads.head import IGNORE_INDEX
 from unifier_tokenizers import NO_POSITION, Tokens, Vocabulary
 from unifier_tokenizers.text import EOS
 

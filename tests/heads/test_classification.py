@@ -10,11 +10,12 @@ import torch
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score, roc_auc_score
 from torch import Tensor, nn
 
-from unifier import ClassificationHead, Example, TaggingHead, Transformer
 from unifier.data.dataloader import collate
 from unifier.data.encoding import encode_split
-from unifier.datasets import Digits
-from unifier.heads.classification import Pooling, TokenPool
+from unifier.data.source import Example
+from unifier.datasets.digits import Digits
+from unifier.heads.classification import ClassificationHead, Pooling, TaggingHead, TokenPool
+from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer, Tokens
 
 B, D = 3, 12

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.heads.conftest import randomize, replace_column
-from unifier import ConvDecoderHead
+from unifier.heads.conv_decoder import ConvDecoderHead
 from unifier_tokenizers import InputError, Tokens, Vocabulary
 
 B, D = 3, 12

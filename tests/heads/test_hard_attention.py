@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from tests.heads.conftest import randomize
-from unifier import HardAttentionHead
 from unifier.heads.classification import masked_mean
-from unifier.heads.hard_attention import reinforce
+from unifier.heads.hard_attention import HardAttentionHead, reinforce
 from unifier.heads.text_generation import shift_right
 from unifier_tokenizers import InputError, Tokens, Vocabulary
 from unifier_tokenizers.text import BOS, EOS

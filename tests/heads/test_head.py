@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unifier import Head
-from unifier.heads.head import check_metrics, check_predictions, mean_score_percent
+from unifier.heads.head import Head, check_metrics, check_predictions, mean_score_percent
 from unifier_tokenizers import InputError, Tokens
 
 

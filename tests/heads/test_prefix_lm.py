@@ -5,8 +5,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from unifier import Experiment, MeanAttentionTrunk, PrefixHead, Task, Training, Transformer
-from unifier.datasets import GrammarPairs
+from unifier.datasets.grammar import GrammarPairs
+from unifier.experiment import Experiment, Task, Training
+from unifier.heads.prefix_lm import PrefixHead
+from unifier.trunks.mean_attention import MeanAttentionTrunk
+from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, SubwordTokenizer, Tokens, Vocabulary
 from unifier_tokenizers.text import BOS
 

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from tests.heads.conftest import randomize
-from unifier import AdditiveHead, LuongHead, RecurrentHead
 from unifier.heads.classification import masked_mean
-from unifier.heads.rnn_decoders import ScoreFunction
+from unifier.heads.rnn_decoders import AdditiveHead, LuongHead, RecurrentHead, ScoreFunction
 from unifier.trunks.recurrent import Cell
 from unifier_tokenizers import InputError, Tokens, Vocabulary
 from unifier_tokenizers.text import BOS

@@ -8,20 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from tests.heads.conftest import randomize, replace_column
-from unifier import (
-    IGNORE_INDEX,
-    AdditiveHead,
-    ConvDecoderHead,
-    HardAttentionHead,
-    LuongHead,
-    PrefixHead,
-    RecurrentHead,
-    Transformer,
-    TranslationHead,
-)
+from unifier.heads.conv_decoder import ConvDecoderHead
 from unifier.heads.generation import beam_search, sample
+from unifier.heads.hard_attention import HardAttentionHead
+from unifier.heads.head import IGNORE_INDEX
+from unifier.heads.prefix_lm import PrefixHead
+from unifier.heads.rnn_decoders import AdditiveHead, LuongHead, RecurrentHead
 from unifier.heads.text_generation import AttentiveTextHead, TextGenerationHead, shift_right
 from unifier.heads.text_metrics import text_scores
+from unifier.heads.transformer_decoder import TranslationHead
+from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, Tokens, Vocabulary
 from unifier_tokenizers.text import BOS, EOS, PAD
 

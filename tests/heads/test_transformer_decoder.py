@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.heads.conftest import randomize
-from unifier import IGNORE_INDEX, TranslationHead
+from unifier.heads.head import IGNORE_INDEX
 from unifier.heads.text_generation import shift_right
+from unifier.heads.transformer_decoder import TranslationHead
 from unifier.nn.attention import KVCache
 from unifier.nn.block import Activation, Block, Norm
 from unifier_tokenizers import SubwordTokenizer, Tokens, Vocabulary, pad_columns

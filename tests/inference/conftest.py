@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from unifier import Translator
 from unifier.cli import main
+from unifier.inference.translator import Translator
 
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
 SIZES = {"vocabulary": 300, "dim": 32, "depth": 1, "decoder_depth": 1, "heads": 2, "ffn_dim": 32}

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from unifier import TranslationHead, Translator
 from unifier.cli import main
+from unifier.heads.transformer_decoder import TranslationHead
 from unifier.inference import translate as module
 from unifier.inference.translate import AlignmentPage, DecodingOptions, open_input, read_as_it_arrives, translate
+from unifier.inference.translator import Translator
 from unifier_tokenizers import InputError
 
 pytestmark = pytest.mark.usefixtures("undrawn")

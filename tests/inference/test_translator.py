@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from unifier import TranslationHead, Translator
 from unifier.config import load_experiment
+from unifier.heads.transformer_decoder import TranslationHead
+from unifier.inference.translator import Translator
 from unifier.launch import run_in_folder
 from unifier_tokenizers import InputError, Tokens
 

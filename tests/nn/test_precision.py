@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from unifier import ClassificationHead, Experiment, Task, Training, Transformer, run
-from unifier.datasets import Digits
+from unifier import Experiment, run
+from unifier.datasets.digits import Digits
+from unifier.experiment import Task, Training
+from unifier.heads.classification import ClassificationHead
 from unifier.nn.precision import (
     SHORT_ROW,
     default_device,
@@ -18,6 +20,7 @@ from unifier.nn.precision import (
     softmax_by_parts_,
 )
 from unifier.training import fit as fit_module
+from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
 
 LENGTHS = [1, 7, 15, 16, 31, 32, 50]

@@ -18,8 +18,9 @@ from sklearn.metrics import confusion_matrix
 from torch import Tensor
 from torch.nn import functional
 
-from unifier import ClassificationHead, Example, FrameTokenizer, PatchTokenizer, RecurrentHead, TaggingHead, Task
+from unifier import ClassificationHead, FrameTokenizer, PatchTokenizer, RecurrentHead, TaggingHead, Task
 from unifier.data.dataset import open_split
+from unifier.data.source import Example
 from unifier.datasets import Digits, GrammarPairs, SyntheticMusic
 from unifier.files import read_json, write_json
 from unifier.heads.text_metrics import text_scores

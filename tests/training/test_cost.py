@@ -10,30 +10,18 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from unifier import (
-    Batch,
-    ClassificationHead,
-    ConvolutionalTrunk,
-    Example,
-    Experiment,
-    MeanAttentionTrunk,
-    RecurrentTrunk,
-    TaggingHead,
-    Task,
-    Training,
-    Transformer,
-    TranslationHead,
-    Trunk,
-)
-from unifier.augmentation import augment_audio
-from unifier.data.dataloader import collate, trained_lengths
+from unifier import ConvolutionalTrunk, Example, MeanAttentionTrunk, Transformer, TranslationHead, Trunk
+from unifier.augmentation.audio import augment_audio
+from unifier.data.dataloader import Batch, collate, trained_lengths
 from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.datasets import Digits, GrammarPairs, SyntheticMusic
+from unifier.experiment import Experiment, Task, Training
+from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.nn.attention import FUSED_MIN_KEYS
 from unifier.training import cost
 from unifier.training.cost import Cost, CostTracker, count_parameters, flops_of_example
 from unifier.training.lightning_module import UnifierModule
-from unifier.trunks.recurrent import Cell
+from unifier.trunks.recurrent import Cell, RecurrentTrunk
 from unifier_tokenizers import Audio, FrameTokenizer, PatchTokenizer, SubwordTokenizer, Units, Vocabulary
 
 D = 16

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unifier import ClassificationHead, Example, Experiment, Result, TaggingHead, Task, Transformer
-from unifier.data.source import SplitName
+from unifier import ClassificationHead, Experiment, TaggingHead, Task, Transformer
+from unifier.data.source import Example, SplitName
 from unifier.datasets import Digits
 from unifier.files import lock_folder
 from unifier.training import artifacts
@@ -22,7 +22,7 @@ from unifier.training import fit as fit_module
 from unifier.training.callbacks import AtomicCheckpointIO
 from unifier.training.fit import RunContext, encode_tasks, fit
 from unifier.training.loggers import RunLoggers
-from unifier.training.result import DivergedError, Interrupted, RunFailed
+from unifier.training.result import DivergedError, Interrupted, Result, RunFailed
 from unifier_tokenizers import InputError, PatchTokenizer, Tokenizer, Units
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -157,11 +157,17 @@ def test_error_of_the_user_is_raised_with_folder(error: BaseException, run_fake:
 
 
 @pytest.mark.slow
-def test_full_disk_at_the_end_leaves_no_torn_file(
-    run_fake: Run, monkeypatch: Patch, read_json: Any, fail_halfway: Callable[..., None]
-) -> None:
+def test_full_disk_at_the_end_leaves_no_torn_file(run_fake: Run, monkeypatch: Patch, read_json: Any) -> None:
+    write_bytes = Path.write_bytes
+
+    def write_half(path: Path, content: bytes) -> int:
+        if "npz" in path.name or "result.json" in path.name:
+            write_bytes(path, content[: len(content) // 2])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write_bytes(path, content)
+
     with monkeypatch.context() as patch:
-        fail_halfway(patch, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "npz", "result.json")
+        patch.setattr(Path, "write_bytes", write_half)
         with pytest.warns(UserWarning, match="No space left"), pytest.raises(OSError, match="No space left") as raised:
             run_fake()
     folder = Path(raised.value.__notes__[0])

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from unifier import ClassificationHead, Example, Experiment, Result, Task, Training, Transformer
+from unifier import ClassificationHead, Experiment, Task, Training, Transformer
+from unifier.data.source import Example
 from unifier.datasets import Digits
 from unifier.training.callbacks import GracefulStop
 from unifier.training.fit import RunContext, fit
 from unifier.training.gradient_conflict import GradientConflict, layer_of
-from unifier.training.result import Interrupted
+from unifier.training.result import Interrupted, Result
 from unifier_tokenizers import PatchTokenizer
 
 pytestmark = pytest.mark.usefixtures("undrawn")

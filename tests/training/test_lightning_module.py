@@ -12,21 +12,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unifier import (
-    Batch,
-    ClassificationHead,
-    Experiment,
-    Network,
-    TaggingHead,
-    Task,
-    Training,
-    Transformer,
-    TranslationHead,
-)
-from unifier.data.dataloader import collate
+from unifier import ClassificationHead, Network, TaggingHead, Transformer, TranslationHead
+from unifier.data.dataloader import Batch, collate
 from unifier.data.encoding import EncodedSplit
 from unifier.datasets import Digits, GrammarPairs, SyntheticMusic
-from unifier.experiment import LossWeighting
+from unifier.experiment import Experiment, LossWeighting, Task, Training
 from unifier.training import lightning_module
 from unifier.training.lightning_module import UnifierModule
 from unifier_tokenizers import FrameTokenizer, PatchTokenizer, SubwordTokenizer, Tokens, Vocabulary

@@ -112,9 +112,7 @@ def test_broken_tracker_is_left_out(at: str, run: Callable[..., Result], monkeyp
         assert trackers[0].calls == ["open", "log", "close"], "an open tracker would receive the next run"
 
 
-def test_metrics_file_gains_columns_or_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail_halfway: Callable[..., None]
-) -> None:
+def test_metrics_file_gains_columns_or_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tracked = RunLoggers(tmp_path, lambda: COST)
     tracked.add(lambda: MetricsFile(tmp_path / "metrics.csv"))
     tracked.log_metrics({"train/a/loss": 0.5, "epoch": 0})
@@ -122,7 +120,8 @@ def test_metrics_file_gains_columns_or_stays(
     header, *rows = (tmp_path / "metrics.csv").read_text().splitlines()
     assert header == "step,train/a/loss,budget/tokens,budget/flops,budget/seconds,val/a/accuracy"
     assert rows == ["1,0.5,2,3,4.0,", "1,,2,3,4.0,50.0"]
-    fail_halfway(monkeypatch, OSError(28, "No space left on device"), "metrics.csv")
+    full_disk = OSError(28, "No space left on device")
+    monkeypatch.setattr(Path, "write_bytes", Mock(side_effect=full_disk))
     with pytest.raises(OSError, match="No space left"):
         tracked.log_metrics({"loss": 0.4})
     assert (tmp_path / "metrics.csv").read_text().splitlines() == [header, *rows]

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.optim import AdamW, Muon, Optimizer
 
-from unifier import PrefixHead, Training, Transformer
-from unifier.experiment import Schedule
+from unifier import PrefixHead, Transformer
+from unifier.experiment import Schedule, Training
 from unifier.training import optimizers as module
 from unifier.training.optimizers import create_optimizer, learning_rate_factor, orthogonalize
 from unifier_tokenizers import Vocabulary

@@ -13,30 +13,19 @@ import pytest
 import torch
 from torch import nn
 
-from unifier import (
-    ClassificationHead,
-    ConvolutionalTrunk,
-    Example,
-    Experiment,
-    MeanAttentionTrunk,
-    RecurrentHead,
-    RecurrentTrunk,
-    TaggingHead,
-    Task,
-    Training,
-    Transformer,
-    TranslationHead,
-    Trunk,
-    run,
-)
+from unifier import ConvolutionalTrunk, RecurrentHead, RecurrentTrunk, Transformer, TranslationHead, Trunk, run
 from unifier.analysis import activations
 from unifier.analysis.activations import align_examples, spread_indices
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, encode_split
+from unifier.data.source import Example
 from unifier.datasets import Digits, GrammarPairs, SyntheticMusic
+from unifier.experiment import Experiment, Task, Training
+from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.nn.attention import AttentionMode
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.probe import probe
+from unifier.trunks.mean_attention import MeanAttentionTrunk
 from unifier_tokenizers import Audio, FrameTokenizer, Mixture, PatchTokenizer, SubwordTokenizer, Tokens, Vocabulary
 from unifier_tokenizers.text import Level
 

@@ -7,18 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from unifier import (
-    ClassificationHead,
-    Experiment,
-    MeanAttentionTrunk,
-    Task,
-    Training,
-    Transformer,
-    Trunk,
-    merge_experiments,
-)
+from unifier import ClassificationHead, Experiment, MeanAttentionTrunk, Task, Training, Transformer, Trunk
 from unifier.datasets import Digits
-from unifier.trials.joint import budget_per_task, load_trunk, shuffle, with_budget
+from unifier.trials.joint import budget_per_task, load_trunk, merge_experiments, shuffle, with_budget
 from unifier_tokenizers import InputError, PatchTokenizer
 
 

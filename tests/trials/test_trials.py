@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from unifier import ClassificationHead, Comparison, Example, Experiment, Task, Training, Transformer, load, run
+from unifier import ClassificationHead, Comparison, Experiment, Task, Training, Transformer, load, run
 from unifier.comparison import MatchUnit
 from unifier.data import prepare
 from unifier.data.prepare import describe_data
-from unifier.data.source import SplitName
+from unifier.data.source import Example, SplitName
 from unifier.datasets import Digits
 from unifier.report.conditions import group_conditions
 from unifier.report.read_results import read_results

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from unifier import ConvolutionalTrunk
 from unifier.nn.attention import AttentionMode
+from unifier.trunks.convolutional import ConvolutionalTrunk
 from unifier_tokenizers import InputError, Tokens
 
 D = 12

@@ -13,17 +13,9 @@ from timm.layers.norm import LayerNorm
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from unifier import (
-    ConvolutionalTrunk,
-    MeanAttentionTrunk,
-    RecurrentTrunk,
-    Transformer,
-    Trunk,
-    create_trunk,
-    load_timm_trunk,
-)
+from unifier import ConvolutionalTrunk, MeanAttentionTrunk, RecurrentTrunk, Transformer, Trunk
 from unifier.trunks import factory
-from unifier.trunks.factory import TRUNK_NAMES, check_supported, convert_timm_weights
+from unifier.trunks.factory import TRUNK_NAMES, check_supported, convert_timm_weights, create_trunk, load_timm_trunk
 from unifier_tokenizers import InputError, Tokens
 
 N = 7

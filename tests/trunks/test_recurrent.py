@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from unifier import RecurrentTrunk
 from unifier.nn.attention import AttentionMode
-from unifier.trunks.recurrent import CELLS, Cell, rnn_layers
+from unifier.trunks.recurrent import CELLS, Cell, RecurrentTrunk, rnn_layers
 from unifier_tokenizers import InputError, Tokens
 
 D, N = 12, 9

@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unifier import Transformer
 from unifier.nn.attention import AttentionMode
 from unifier.nn.block import Activation, Block, DropPath, Norm
-from unifier.trunks.transformer import SIZES, Size, default_heads
+from unifier.trunks.transformer import SIZES, Size, Transformer, default_heads
 from unifier_tokenizers import InputError, Tokens
 
 B, D, N, DEPTH, HEADS, FFN_DIM = 3, 12, 7, 2, 3, 20

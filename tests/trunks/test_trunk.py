@@ -6,16 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unifier import (
-    ClassificationHead,
-    ConvolutionalTrunk,
-    MeanAttentionTrunk,
-    RecurrentTrunk,
-    Transformer,
-    Trunk,
-    isolated_seed,
-)
+from unifier import ClassificationHead, ConvolutionalTrunk, MeanAttentionTrunk, RecurrentTrunk, Transformer
 from unifier.nn.attention import AttentionMode
+from unifier.trunks.trunk import Trunk, isolated_seed
 from unifier_tokenizers import InputError, Tokens
 
 D, N, DEPTH = 12, 9, 2
