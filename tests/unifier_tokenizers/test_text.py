@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import time
 import unicodedata
 from pathlib import Path
 
@@ -66,6 +67,25 @@ def test_word_level_restores_known_words() -> None:
     assert (ids.count(UNK), vocabulary.decode(ids)) == (1, "two run")
     vocabulary = Vocabulary.fit(["one dog runs ."], level="word")
     assert vocabulary.word_ids([*vocabulary.encode("one cat runs"), EOS]) == [0, 1, 2, 3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_word_of_a_megabyte_takes_linear_time(level: Level) -> None:
+    word = "".join(random.Random(0).choices("abcdé", k=1_000_000))
+    start = time.monotonic()
+    vocabulary = Vocabulary.fit([word, "hello world"], size=400, level=level)
+    assert vocabulary.decode(vocabulary.encode(word)) == word
+    assert vocabulary.word_ids(vocabulary.encode(word[:20_000])).count(1) == 0
+    assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize("path", [Path("/dev/zero"), Path("gone"), Path("a\0b"), Path("x" * 300)])
+def test_files_must_be_regular(path: Path) -> None:
+    with pytest.raises(InputError):
+        Vocabulary.load(path)
+    with pytest.raises(InputError):
+        load_vectors(path, Vocabulary.fit(["a b"], size=300))
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -150,7 +170,7 @@ def test_load_invalid_file_refused(content: str | bytes | None, tmp_path: Path) 
 def test_word_ids_group_subwords_into_words(level: Level) -> None:
     texts = [*LEARNED[:3], "Je n' aime pas l' été, où j' entre déjà.", "  two   spaces"] * 2
     vocabulary = Vocabulary.fit(texts, size=320, level=level)
-    for text in texts if level == "word" else [*texts, "unheard çedilla, 日本語 n'était l'un!"]:
+    for text in texts if level == "word" else [*texts, "unheard çedilla, 日本語 n'était l'un!" * 9]:
         ids = vocabulary.encode(text)
         *indices, end = vocabulary.word_ids([*ids, EOS])
         expected = WORD_START.findall(vocabulary.decode(ids))  # Level "word" puts a space between all words.

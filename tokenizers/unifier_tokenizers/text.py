@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 from bisect import bisect_right
 from collections import defaultdict
@@ -31,6 +32,15 @@ PAD, UNK, BOS, EOS = range(4)
 SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>")
 """The special entries, which come first in every vocabulary. The text "<pad>" is not encoded as a special entry."""
 
+MAX_WORD_BYTES = 1000
+"""Length of a word at the levels "bpe" and "byte". A longer word is cut into words of this length.
+
+Learning takes time in proportion to the square of a word's length.
+"""
+
+DECODED_WINDOW = 32
+"""Number of ids that are decoded together to find the end of each id in the text."""
+
 WORD_START = re.compile(r"\w+'?|[^\w\s]")
 """A regular expression for words. Words end at spaces, after an apostrophe, and before and after punctuation.
 
@@ -42,7 +52,8 @@ WORD_START = re.compile(r"\w+'?|[^\w\s]")
 class Vocabulary:
     """Mapping between texts and the ids of their subwords. There are four levels of subwords.
 
-    - Level "bpe" is byte-pair encoding (Sennrich et al. 2016) of bytes (Radford et al. 2019).
+    - Level "bpe" is byte-pair encoding (Sennrich et al. 2016) of bytes (Radford et al. 2019). No subword crosses a
+      multiple of `MAX_WORD_BYTES` bytes in a word.
     - Level "byte" contains only the 256 bytes.
     - Level "character" contains the characters of the texts, and encodes all other characters as bytes.
     - Level "word" contains the words and punctuation marks of the texts, and one entry for unknown words.
@@ -86,6 +97,7 @@ class Vocabulary:
 
         `save` and Hugging Face's tokenizers write files in this format.
         """
+        _check_file(path)
         try:
             codec = hf.Tokenizer.from_file(str(path))
         except Exception as error:  # Hugging Face's library raises plain Exception.
@@ -134,11 +146,24 @@ class Vocabulary:
             word_ends = [word.end() for word in WORD_START.finditer(self.decode(run))]
             # The end of an id is the length of the decoded text, up to and including the id. An incomplete character
             # can decode to several characters, so the end of an id must not exceed the ends of later ids.
-            lengths = [len(self.decode(run[:n])) for n in range(1, len(run) + 1)]
-            ends = [*accumulate(reversed(lengths), min)][::-1]
+            ends = [*accumulate(reversed(self._decoded_lengths(run)), min)][::-1]
             indices += [num_words + bisect_right(word_ends, end - 1) for end in ends]
             num_words += len(word_ends)
         return indices
+
+    def _decoded_lengths(self, ids: list[int]) -> list[int]:
+        """Return the length of the text up to and including each id. The time grows linearly with the ids."""
+        lengths: list[int] = []
+        start, base = 0, -int(self.codec.decode(ids[:1], skip_special_tokens=False).startswith(" "))
+        for end in range(1, len(ids) + 1):
+            text = self.codec.decode(ids[start:end], skip_special_tokens=False)
+            lengths.append(base + len(text))
+            if end - start >= DECODED_WINDOW and not text.endswith("\ufffd"):
+                # If possible, the next window begins with the last id, because decoding may add a space between ids.
+                last = self.codec.decode(ids[end - 1 : end], skip_special_tokens=False)
+                overlap = int("\ufffd" not in last)
+                start, base = end - overlap, lengths[-1] - overlap * len(last)
+        return lengths
 
 
 @final
@@ -219,8 +244,9 @@ def load_vectors(path: str | Path, vocabulary: Vocabulary) -> Tensor:
         The vectors (V, E), scaled to a root mean square of E**-0.5.
 
     Raises:
-        InputError: If a line is malformed, or if no word of the file is in the vocabulary.
+        InputError: If the file is missing or a line is malformed, or if no word of the file is in the vocabulary.
     """
+    _check_file(path)
     # A subword at the start of a word and the same subword inside a word are two entries with the same text.
     entries = defaultdict[str, list[int]](list)
     for i, token in enumerate(vocabulary.tokens(range(len(vocabulary)))):
@@ -258,6 +284,12 @@ def load_vectors(path: str | Path, vocabulary: Vocabulary) -> Tensor:
     return table * width**-0.5
 
 
+def _check_file(path: str | Path) -> None:
+    """Raise InputError if a file is missing, or is a pipe or a device, which may never end."""
+    if not os.path.isfile(path):  # noqa: PTH113  Path.is_file would raise OSError for a name of 300 letters.
+        raise InputError(f"{path}: no such file, or not a regular file; give the path of a file")
+
+
 def _is_number(text: str) -> bool:
     try:
         float(text)
@@ -293,7 +325,8 @@ def _byte_codec(texts: Iterable[str], size: int) -> hf.Tokenizer:
     # space.
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trained = hf.Tokenizer(models.BPE())
-    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words, parts = pre_tokenizers.ByteLevel(add_prefix_space=False), pre_tokenizers.FixedLength(length=MAX_WORD_BYTES)
+    trained.pre_tokenizer = pre_tokenizers.Sequence([words, parts])
     trainer = trainers.BpeTrainer(
         vocab_size=size - len(SPECIALS), initial_alphabet=alphabet, show_progress=False, min_frequency=2
     )

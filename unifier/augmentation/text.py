@@ -3,7 +3,7 @@
 import json
 from collections.abc import Container, Sequence
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import final
 
 import numpy as np
@@ -16,7 +16,7 @@ from unifier.data.encoding import EncodedSplit
 from unifier.heads.head import IGNORE_INDEX
 from unifier_tokenizers import NO_POSITION, InputError, Vocabulary
 from unifier_tokenizers.errors import check_fraction
-from unifier_tokenizers.text import EOS, PAD
+from unifier_tokenizers.text import EOS, MAX_WORD_BYTES, PAD
 
 SegmentedWord = tuple[int, ...]
 """The ids of a word's subwords."""
@@ -26,7 +26,7 @@ GROWTH_SAMPLES = 512
 
 MAX_SEGMENTATIONS = 16
 """Number of random segmentations that are stored for each word. When a text is read, one stored segmentation is
-chosen."""
+chosen. A word of over `MAX_WORD_BYTES` letters has fewer different segmentations."""
 
 SPACE_MARK = "Ġ"
 """Character that byte-level vocabularies use for the space before a word."""
@@ -107,8 +107,18 @@ class BpeDropout(Augmentation):
         random = np.random.default_rng(word)
         letters = [*"".join(self.strings[i] for i in word)]
         pieces = self.codec.pre_tokenizer.pre_tokenize_str(self.codec.decode(word)) if self.codec.pre_tokenizer else ()
+        if len(letters) > MAX_WORD_BYTES and pieces:
+            return self._draw_long_segmentations([[*piece] for piece, _ in pieces], random)
         borders = {*accumulate(len(piece) for piece, _ in pieces)}
         return [self._merge(letters, borders, random) for _ in range(MAX_SEGMENTATIONS)]
+
+    def _draw_long_segmentations(
+        self, pieces: Sequence[Sequence[str]], random: np.random.Generator
+    ) -> list[SegmentedWord]:
+        """Draw segmentations of a word of over `MAX_WORD_BYTES` letters. The time grows linearly with the letters."""
+        count = max(1, MAX_SEGMENTATIONS * MAX_WORD_BYTES // sum(map(len, pieces)))
+        drawn = [tuple(chain.from_iterable(self._merge(piece, (), random) for piece in pieces)) for _ in range(count)]
+        return [drawn[k % count] for k in range(MAX_SEGMENTATIONS)]
 
     def _merge(self, letters: Sequence[str], borders: Container[int], random: np.random.Generator) -> SegmentedWord:
         """Merge letters into subwords while skipping merges at random.

@@ -13,7 +13,7 @@ from unifier_tokenizers.errors import check_choice
 
 MNIST_HOMES = {
     "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/",  # The authors' page no longer has the files.
-    "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+    "fashion_mnist": "https://fashion-mnist.s3.eu-central-1.amazonaws.com/",  # The authors' host has no TLS.
 }
 
 MNIST_FILES = {
@@ -63,7 +63,7 @@ class MNIST:
 
     Train has about 55,000 images, val has 5,000, and test has the official 10,000 test images. The input is an image
     (28, 28) uint8 with 0 for the background. The target is the digit, "0" to "9", or the name of the class. Val
-    contains a fixed twelfth of each class of the official training set.
+    contains 1/12 of the official training images of each class, always the same images.
 
     Sources: LeCun, Bottou, Bengio and Haffner, "Gradient-Based Learning Applied to Document Recognition", Proceedings
     of the IEEE 86, 1998; Xiao, Rasul and Vollgraf, "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine
