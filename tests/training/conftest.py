@@ -1,6 +1,7 @@
 """Small experiments on digits, and an untrained fit of them."""
 
 import csv
+import io
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, Protocol, final
 import pytest
 import torch
 
-from unifier import ClassificationHead, Experiment, Task, Training, Transformer
+from unifier import ClassificationHead, Experiment, Task, Training, Transformer, files
 from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.data.source import Example, Source, SplitName
 from unifier.datasets import Digits
@@ -108,3 +109,24 @@ def checkpoint_steps() -> Callable[[Path], list[int]]:
         return [torch.load(path, weights_only=True)["global_step"] for path in paths]
 
     return read
+
+
+@pytest.fixture
+def fail_halfway() -> Callable[..., None]:
+    """Return a function that makes each write fail in the middle of the files whose names contain one of the texts."""
+
+    def patch_files(patch: pytest.MonkeyPatch, error: BaseException, *names: str) -> None:
+        create = files.create_temporary
+
+        class Half(io.BufferedWriter):
+            def write(self, content: Any, /) -> int:
+                super().write(content[: len(content) // 2])
+                raise error
+
+        def create_half(path: Path) -> io.BufferedWriter:
+            file = create(path)
+            return Half(file.detach()) if any(name in path.name for name in names) else file
+
+        patch.setattr(files, "create_temporary", create_half)
+
+    return patch_files

@@ -247,16 +247,12 @@ def test_graceful_stop_waits_for_whole_step(tmp_path: Path, model: UnifierModule
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
-def test_failed_save_keeps_the_older_file(error: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_save_keeps_the_older_file(
+    error: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail_halfway: Callable[..., None]
+) -> None:
     path, io = tmp_path / "checkpoints" / "last.ckpt", callbacks.AtomicCheckpointIO()
     io.save_checkpoint({"global_step": 1}, path)
-    write_bytes: Callable[..., int] = Path.write_bytes
-
-    def write_half(to: Path, content: bytes) -> None:
-        write_bytes(to, content[: len(content) // 2])
-        raise error
-
-    monkeypatch.setattr(Path, "write_bytes", write_half)
+    fail_halfway(monkeypatch, error, "ckpt")
     with pytest.raises(type(error)):
         io.save_checkpoint({"global_step": 2}, path)
     assert [torch.load(file, weights_only=True) for file in path.parent.iterdir()] == [{"global_step": 1}]

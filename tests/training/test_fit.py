@@ -157,17 +157,11 @@ def test_error_of_the_user_is_raised_with_folder(error: BaseException, run_fake:
 
 
 @pytest.mark.slow
-def test_full_disk_at_the_end_leaves_no_torn_file(run_fake: Run, monkeypatch: Patch, read_json: Any) -> None:
-    write_bytes = Path.write_bytes
-
-    def write_half(path: Path, content: bytes) -> int:
-        if "npz" in path.name or "result.json" in path.name:
-            write_bytes(path, content[: len(content) // 2])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write_bytes(path, content)
-
+def test_full_disk_at_the_end_leaves_no_torn_file(
+    run_fake: Run, monkeypatch: Patch, read_json: Any, fail_halfway: Callable[..., None]
+) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", write_half)
+        fail_halfway(patch, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "npz", "result.json")
         with pytest.warns(UserWarning, match="No space left"), pytest.raises(OSError, match="No space left") as raised:
             run_fake()
     folder = Path(raised.value.__notes__[0])

@@ -16,6 +16,7 @@ from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttri
 
 from unifier import ClassificationHead, PrefixHead, Result, TaggingHead, Task, TranslationHead
 from unifier.datasets import Digits
+from unifier.files import printable, write_json
 from unifier.training import fit as fit_module
 from unifier.training import loggers
 from unifier.training.fit import RunContext, fit
@@ -112,7 +113,9 @@ def test_broken_tracker_is_left_out(at: str, run: Callable[..., Result], monkeyp
         assert trackers[0].calls == ["open", "log", "close"], "an open tracker would receive the next run"
 
 
-def test_metrics_file_gains_columns_or_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_file_gains_columns_or_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail_halfway: Callable[..., None]
+) -> None:
     tracked = RunLoggers(tmp_path, lambda: COST)
     tracked.add(lambda: MetricsFile(tmp_path / "metrics.csv"))
     tracked.log_metrics({"train/a/loss": 0.5, "epoch": 0})
@@ -120,8 +123,7 @@ def test_metrics_file_gains_columns_or_stays(tmp_path: Path, monkeypatch: pytest
     header, *rows = (tmp_path / "metrics.csv").read_text().splitlines()
     assert header == "step,train/a/loss,budget/tokens,budget/flops,budget/seconds,val/a/accuracy"
     assert rows == ["1,0.5,2,3,4.0,", "1,,2,3,4.0,50.0"]
-    full_disk = OSError(28, "No space left on device")
-    monkeypatch.setattr(Path, "write_bytes", Mock(side_effect=full_disk))
+    fail_halfway(monkeypatch, OSError(28, "No space left on device"), "metrics.csv")
     with pytest.raises(OSError, match="No space left"):
         tracked.log_metrics({"loss": 0.4})
     assert (tmp_path / "metrics.csv").read_text().splitlines() == [header, *rows]
@@ -254,6 +256,34 @@ def test_wandb_comparison_is_an_evaluation(tmp_path: Path) -> None:
 def open_wandb(folder: Path, mode: loggers.WandbMode = "offline") -> WeightsAndBiases:
     folder.mkdir(exist_ok=True)
     return WeightsAndBiases(folder, project="p", group="g", job_type="t", tags=[], config={}, mode=mode)
+
+
+def test_wandb_and_tensorboard_accept_long_and_odd_names(tmp_path: Path) -> None:
+    """Track runs whose class, file, folder and task have names beyond W&B's limits, and compare the stored run."""
+    folder, task = tmp_path / f"a#{'f' * 200}:", f"{'t' * 200}\udcff\n"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "checkpoints" / "last.ckpt").write_bytes(b"weights")
+    write_json(folder / "samples.json", {task: [{"input": "a"}]})
+    tags = ["A" * 75 + "1", "A" * 75 + "2", "short"]
+    tracker = WeightsAndBiases(
+        folder, project=f"p#{'p' * 200}", group="g" * 200, job_type="t", tags=tags, config={}, mode="offline"
+    )
+    board = TensorBoard(folder)
+    for logger in (tracker, board):
+        logger.log({f"train/{task}/loss": 1.0, "budget/tokens": 1}, 1)
+        logger.log_artifacts(folder, {})
+        logger.close(failed=False)
+    records = read_records(folder)
+    record, _ = run_record(records)
+    assert len(set(record.tags)) == 3
+    assert "short" in record.tags
+    assert max(map(len, record.tags)) <= 64
+    assert max(map(len, (record.project, record.run_group, record.run_id, record.display_name))) <= 128
+    assert not set(record.project + record.run_id) & set("#:")
+    assert any(value == 1.0 for row in history(records) for value in row.values())
+    assert any(name.startswith("samples/t") for row in history(records) for name in row)
+    assert model_files(records) == ["last.ckpt"]
+    assert read_scalars(folder, f"train/{printable(task)}/loss") == [(1, 1.0)]
 
 
 def test_wandb_summary_is_best_validation(tmp_path: Path) -> None:

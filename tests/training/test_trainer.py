@@ -199,16 +199,10 @@ def test_training_writes_checkpoints_in_its_folder_only(run: Fit, monkeypatch: P
     assert ([*warnings.filters], log.level) == before, "warnings and logging are left alone"
 
 
-def test_torn_checkpoint_is_removed(run: Fit, monkeypatch: Patch, tmp_path: Path, read_json: Any) -> None:
-    write_bytes = Path.write_bytes
-
-    def tear(path: Path, content: bytes) -> int:
-        size = write_bytes(path, content[: len(content) // 2] if "ckpt" in path.name else content)
-        if size < len(content):
-            raise OSError(28, "No space left on device")
-        return size
-
-    monkeypatch.setattr(Path, "write_bytes", tear)
+def test_torn_checkpoint_is_removed(
+    run: Fit, monkeypatch: Patch, tmp_path: Path, read_json: Any, fail_halfway: Callable[..., None]
+) -> None:
+    fail_halfway(monkeypatch, OSError(28, "No space left on device"), "ckpt")
     with pytest.raises(OSError, match="No space left"):
         run()
     (folder,) = (tmp_path / "digits").iterdir()
