@@ -65,7 +65,7 @@ def tokenizing_lines() -> Iterator[str]:
 
 
 def run_lines() -> Iterator[str]:
-    """Yield table rows with the percentages of time spent waiting for data and outside steps, and the MFU."""
+    """Yield table rows with three percentages: time spent waiting for data, time spent outside steps, and MFU."""
     yield table_header(["run", "waiting for data", "outside steps", "MFU"])
     for name, settings in RUNS.items():
         with tempfile.TemporaryDirectory() as out:

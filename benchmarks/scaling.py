@@ -18,7 +18,7 @@ ROUNDS = 3
 def scaling_case(length: int, batch: int) -> Case:
     """Create a spectrogram case with the variants `VARIANTS`, for one length and batch size.
 
-    All variants have the precision of our first variant, which is the fastest precision.
+    All variants have the precision of our first variant. Our first variant uses the fastest precision.
     """
     case = get_case(f"spectrogram-{length}-{batch}")
     precision = case.variants[0].precision

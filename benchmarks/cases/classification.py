@@ -94,5 +94,5 @@ def _loss(model: nn.Module, batch: LabeledBatch) -> Tensor:
 def _logits(model: nn.Module, pictures: Tensor) -> Tensor:
     """Compute the logits (B, classes) of pictures (B, channels, height, width)."""
     outputs = model(pictures)
-    # Models of transformers return an object with the attribute `logits`.
+    # Models of the library transformers return an object with the attribute `logits`.
     return outputs if isinstance(outputs, Tensor) else outputs.logits

@@ -101,7 +101,7 @@ def run_case(case: Case, rounds: int, *, compiled: bool = True) -> list[Timing]:
         compiled: If False, leave out the compiled variants.
 
     Raises:
-        CaseError: If a library is missing, a process ends early, or outputs differ from our outputs.
+        CaseError: A library is missing, a process ends early, or a variant's outputs differ from our outputs.
     """
     variants = [variant for variant in case.variants if compiled or not variant.compiled]
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:

@@ -40,7 +40,7 @@ def build_results(measured: Sequence[tuple[Case, Sequence[Timing]]], previous: R
 
     Args:
         measured: The cases of this run and the timings of their variants.
-        previous: Earlier results. If `machine` is unchanged, results of cases without a new result are copied.
+        previous: Earlier results. If `machine` is unchanged, a case that was not run again keeps its earlier result.
     """
     machine = describe_machine(measured[0][0].device)
     retained: Results = previous if previous and previous["machine"] == machine else {"ratios": {}, "cases": {}}

@@ -35,7 +35,7 @@ MIN_MIX_POWER = 0.1
 """The smallest power of the mean of the channels, relative to the mean power of the channels."""
 
 MAX_ADDED_SAMPLES = 1 << 26
-"""The largest number of samples that resampling may add to a sound, which is 70 minutes at 16 kHz and 268 MB."""
+"""The largest number of samples that resampling may add to a sound: 70 minutes at 16 kHz, or 268 MB."""
 
 
 class Audio(NamedTuple):
@@ -259,9 +259,9 @@ class AudioTokenizer(Tokenizer, ABC):
 class FrameTokenizer(AudioTokenizer):
     """Tokenizer that turns log-mel frames into tokens.
 
-    A sound may have any sample rate and length. Without `patch`, a token is a stack of frames, with values (stack x F,
-    N) at times (1, N). With `patch`, a token is a patch of the spectrogram (Gong et al. 2021, section 2.1). The values
-    of patches are (frames x bands, N) at times and bands (2, N).
+    A sound may have any sample rate and length. Without `patch`, each token is a stack of frames. The values of N
+    stacks are (stack x F, N), at times (1, N). With `patch`, each token is a patch of the spectrogram (Gong et al.
+    2021, section 2.1). The values of N patches are (frames x bands, N), at times and bands (2, N).
     """
 
     def __init__(

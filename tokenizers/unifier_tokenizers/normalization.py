@@ -73,7 +73,7 @@ class SpectrogramNorm(nn.Module):
         std = _std(total.sum(), squares.sum(), count * len(total)).clamp(min=1e-3)
         if self.kind != "whole":
             band = _std(total, squares, count) if self.kind == "band" else _std(0 * total, residual_squares, count)
-            # A silent band may be loud in new sounds, so the std of every band has a minimum.
+            # A band that is silent in the given sounds may be loud in new sounds, so each std has a minimum.
             std = band.clamp(min=float(std) / 10)
         self.std.copy_(std)
 

@@ -30,7 +30,7 @@ class Tiles:
     """Grid that cuts a plane (frames, bands) into tiles.
 
     Each tile is one column of a matrix (P, N). Columns are sorted by time, and then by band. A waveform is a plane with
-    one band, whose frames are samples.
+    one band, and each sample is a frame.
     """
 
     bands: int

@@ -34,7 +34,7 @@ class Compose(Augmentation):
         return min((limit for limit in limits if limit is not None), default=None)
 
     def expected_growth(self, split: EncodedSplit) -> tuple[float, float]:
-        """Return the product of the growth factors of all augmentations."""
+        """Multiply the augmentations' growth factors: the factors of N, and the factors of the target length."""
         factors = [augmentation.expected_growth(split) for augmentation in self.augmentations]
         tokens, targets = zip(*factors, strict=True)
         return math.prod(tokens), math.prod(targets)
@@ -61,7 +61,7 @@ class RandomChoice(Augmentation):
         return None if None in limits else max(limit for limit in limits if limit is not None)
 
     def expected_growth(self, split: EncodedSplit) -> tuple[float, float]:
-        """Return the mean of the growth factors of all augmentations."""
+        """Average the augmentations' growth factors: the factor of N, and the factor of the target length."""
         factors = [augmentation.expected_growth(split) for augmentation in self.augmentations]
         tokens, targets = zip(*factors, strict=True)
         return fmean(tokens), fmean(targets)

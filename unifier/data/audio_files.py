@@ -29,7 +29,7 @@ MIN_SAMPLE_RATE = 100
 """Smallest sample rate in Hz. Resampling a sound of a lower rate would multiply its size by hundreds."""
 
 MAX_AUDIO_SAMPLES = 1 << 28
-"""Largest number of samples of a sound, over all channels. The samples take 1 GB."""
+"""Largest number of samples of a sound, summed over its channels. The samples take 1 GB."""
 
 _SOUND_STARTS = (b"RIFF", b"RIFX", b"RF64", b"riff", b"FORM", b".snd", b"fLaC", b"OggS", b"caff")
 """First bytes of the formats that are not searched for MP3 frames."""

@@ -52,8 +52,10 @@ DRAFT_PREFIX = "draft-"
 """Prefix for the folder names of drafts, which are unfinished cache entries."""
 
 DRAFT_SECONDS = 24 * 60 * 60
-"""Age in seconds after which an unfinished entry may be deleted, because the process that wrote the entry has probably
-ended."""
+"""Age in seconds after which an unfinished entry may be deleted.
+
+By then, the process that wrote the entry has probably ended.
+"""
 
 SEAL_FILE = "seal"
 """Name of the last file that is written to an entry. The seal file contains a hash of the entry's key and other

@@ -58,7 +58,7 @@ def add_mp3_length(data: bytes) -> bytes | None:
 
 
 def _first_frame(data: bytes) -> int | None:
-    """Return the position of the first frame that other frames follow, or None if there is no such frame."""
+    """Return the position where the first chain of frames starts (see `_is_chain`), or None if there is no chain."""
     at = _skip_tags(data)
     end = min(at + _SYNC_SEARCH, len(data))
     while (at := data.find(b"\xff", at, end)) >= 0:

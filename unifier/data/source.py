@@ -188,7 +188,8 @@ def readable_examples(
     Args:
         examples: The split to read.
         bad_examples: "skip" leaves out examples that cannot be read. "stop" raises an error.
-        max_examples: Maximum number of examples, which are evenly spaced in the split. None means all examples.
+        max_examples: Maximum number of examples. The chosen examples are evenly spaced in the split. None means all
+            examples.
 
     Raises:
         InputError: An example cannot be read and bad_examples is "stop".

@@ -54,7 +54,8 @@ class CIFAR10:
         """
         self.name = "cifar10_jpg" if jpeg else "cifar10"
         self._jpeg, self._data = jpeg, data
-        self._read_archive = lru_cache(read_archive)  # Train and val are in one archive, and reading takes seconds.
+        # Train and val are in one archive. Reading the archive takes several seconds, so it is read only once.
+        self._read_archive = lru_cache(read_archive)
 
     def split(self, name: SplitName) -> Examples[Any]:
         """Return the images of one split, in the order of the batches. JPEG images are sorted by class and number."""

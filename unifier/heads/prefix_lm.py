@@ -29,7 +29,7 @@ class PrefixHead(AttentiveTextHead):
         super().__init__(vocabulary, dim, **options)
         self.encoding = PositionalEncoding("sinusoid", dim, ())
         self.segment = nn.Parameter(torch.zeros(dim))
-        """An embedding that marks text tokens, because input tokens and text tokens have equal positions."""
+        """An embedding that marks text tokens. Input tokens and text tokens have equal positions."""
         self.dropout = Dropout(dropout)
         # nn.Module ignores lists, so the trunk's parameters are not registered in the head.
         self._attached: list[Transformer] = []

@@ -230,9 +230,9 @@ class AdditiveHead(AttentiveIncrementalHead):
 class LuongHead(AttentiveIncrementalHead):
     """The decoder of Luong et al. 2015, section 3, in which each new state attends to the trunk's tokens.
 
-    The attention is global, or local around a predicted position ("local-p" in the paper). Without the paper's "input
-    feeding", the context is not an input of the next state. Training can therefore process all text tokens in one call
-    of the layers.
+    The attention is global, or local around a predicted position ("local-p" in the paper). The decoder does not use the
+    paper's "input feeding": the context is not an input of the next state. Training can therefore process all text
+    tokens in one call of the layers.
     """
 
     def __init__(

@@ -19,7 +19,8 @@ MIN_PRODUCT = {torch.bfloat16: 1 << 20, torch.float32: 1 << 21}
 """The size of the smallest matrix product for which oneDNN is used, keyed by dtype.
 
 For smaller products, the overhead in Python costs more time than oneDNN saves. In bfloat16, the size is the number of
-entries of the product, which must exceed a core's private cache. In float32, the size is the number of multiplications.
+entries of the product, because the product must exceed a core's private cache. In float32, the size is the number of
+multiplications.
 """
 
 

@@ -69,7 +69,7 @@ class Condition:
 
     @property
     def experiment_task(self) -> tuple[str, str]:
-        """The names of the experiment and the task, because two experiments may have tasks with the same name."""
+        """The names of the experiment and the task. Two experiments may have tasks with the same name."""
         return self.rows[0]["experiment"], self.task
 
     @property
@@ -125,7 +125,7 @@ class Condition:
 
     @property
     def validation_score(self) -> float:
-        """The mean score on the validation split, which ranks conditions, or -inf if a run has no validation score."""
+        """The mean validation score, or -inf if a run has no validation score. Conditions are ranked by this score."""
         name = f"val/{self.task}/{self.metric}"
         if not all(name in row["result"]["metrics"] for row in self.rows):
             return -math.inf

@@ -62,7 +62,7 @@ FIGURE_STYLE: dict[Any, Any] = {
 }
 
 MAX_STEM = 60
-"""Maximum length of a figure's file name in characters, because file systems limit a name to 255 bytes."""
+"""Maximum length of a figure's file name in characters. File systems limit a name to 255 bytes."""
 
 LABEL_SIZE = 9
 """Font size of a figure's labels, in points."""
@@ -181,7 +181,7 @@ def fade(color: str, share: float) -> str:
 
 
 def point_marker(points: Sized) -> str:
-    """Return the marker "o" for a line with a single point, which would be invisible without a marker, else ""."""
+    """Return the marker "o" for a single point, else "". A single point would be invisible without a marker."""
     return "o" if len(points) == 1 else ""
 
 

@@ -116,7 +116,7 @@ def fit_law(n: Sequence[float], errors: Sequence[float]) -> ScalingLaw | None:
 
 
 def sweep_points(conditions: Sequence[Condition]) -> dict[str, list[SweepPoint]]:
-    """Return the sweep points of each task with several settings, sorted by tokens per example.
+    """Return the sweep points of each task, sorted by tokens per example. Tasks with a single point are excluded.
 
     Conditions with a varied share of training examples are excluded, because `efficiencies` returns their curves.
     """

@@ -96,7 +96,8 @@ class GracefulStop(Callback):
 class TimedValidation(Callback):
     """Callback that starts a validation after every `seconds` of training time, at the end of a step.
 
-    Lightning's own timer includes the time of validations, and may start a validation between two batches of one step.
+    Lightning's own timer includes the time of validations. Lightning may also start a validation in the middle of a
+    step, between two of its batches.
     """
 
     def __init__(self, seconds: float) -> None:

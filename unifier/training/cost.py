@@ -26,10 +26,10 @@ from unifier.nn.precision import default_device
 from unifier.training.memory import peak_memory
 
 MAX_COUNTED_LENGTH = 1024
-"""Maximum number of tokens of an input or target for FLOP counting, because attention stores N x N weights."""
+"""Maximum number of tokens of an input or target when FLOPs are counted. Attention stores N x N weights."""
 
 BLOCK_EXAMPLES = 1 << 16
-"""Number of examples in a block of `distinct_lengths`, which limits memory use."""
+"""Number of examples in a block of `distinct_lengths`. Blocks limit the use of memory."""
 
 
 @final

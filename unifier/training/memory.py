@@ -17,7 +17,7 @@ _retains_freed_memory = False
 
 
 def glibc() -> Any:
-    """Return the glibc library, which allocates CPU tensors on Linux, or None on systems without glibc."""
+    """Return the C library that allocates CPU tensors on Linux (glibc), or None on systems without glibc."""
     try:
         library = ctypes.CDLL(None)
         return library if hasattr(library, "mallopt") and hasattr(library, "malloc_trim") else None
@@ -58,7 +58,10 @@ def _use_huge_pages(library: Any) -> None:
 
 
 def reset_peak_memory(device: str) -> None:
-    """Restart the measurement of a device's peak memory, which is possible only on Linux and CUDA."""
+    """Restart the measurement of a device's peak memory.
+
+    The peak memory of a GPU restarts on every system. The peak memory of the process restarts only on Linux.
+    """
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     library = glibc()

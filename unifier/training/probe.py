@@ -28,7 +28,7 @@ from unifier_tokenizers import NO_POSITION, FrameTokenizer, PatchTokenizer
 from unifier_tokenizers.image import to_array
 
 MAX_EXAMPLES = 256
-"""Maximum number of validation examples with representations, because the time to compare trunks is quadratic."""
+"""Maximum number of validation examples with representations. The time to compare trunks is quadratic."""
 
 MAX_ATTENTION_EXAMPLES = 32
 """Maximum number of validation examples for attention statistics."""

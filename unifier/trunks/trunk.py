@@ -56,7 +56,7 @@ class AttentiveTrunk(Trunk):
 
 
 def numbered_layers(prefix: str, modules: Iterable[nn.Module]) -> dict[str, nn.Module]:
-    """Return a mapping from "prefix.0", "prefix.1" and so on to `modules`, for use in `Trunk.layer_outputs`."""
+    """Return the modules as a dict with the keys "prefix.0", "prefix.1", ..., for use in `Trunk.layer_outputs`."""
     return {f"{prefix}.{i}": module for i, module in enumerate(modules)}
 
 
