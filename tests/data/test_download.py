@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from unifier.data.download import CHUNK_BYTES, RemoteFile, ensure_files, require_file
+from unifier.data.download import CHUNK_BYTES, RemoteFile, ensure_files, read_idx, require_file
 from unifier_tokenizers import InputError
 
 CONTENT = bytes(range(256)) * (CHUNK_BYTES // 100)
@@ -99,3 +99,13 @@ def test_given_folder_is_never_written_to(base_url: str, cache: Path, monkeypatc
     assert ensure_files("some", base_url, {"a.bin": GOOD}) == given / "some"
     with pytest.raises(InputError, match=r"some: .* has no x, y; put them there"):
         require_file("some", given, ("x", "y"), "put them there")
+
+
+@pytest.mark.parametrize(
+    ("axes", "lengths"), [(65, [1] * 65), (255, []), (3, [2**32 - 1] * 3), (3, [0, 2**32 - 1, 9]), (0, []), (2, [5])]
+)
+def test_idx_of_absurd_sizes_is_refused(tmp_path: Path, axes: int, lengths: list[int]) -> None:
+    path = tmp_path / "some-idx"
+    path.write_bytes(bytes([0, 0, 8, axes]) + b"".join(length.to_bytes(4, "big") for length in lengths) + b"a")
+    with pytest.raises(InputError, match="some-idx"):
+        read_idx(path)

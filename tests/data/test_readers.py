@@ -107,14 +107,29 @@ def test_table_rows_have_lines_and_cells(tmp_path: Path) -> None:
         ("file,label\na,b\nshort\n", ("line 3", "2 cells")),
         ("file,label\na,b\ntoo,long,a row\n", ("line 3", "2 cells")),
         ("file,file\na,b\n", ("two columns file",)),
-        ('file,label\n"a,b\n' + 70_000 * "c,d\n", ("line ",)),
+        ('file,label\n"a,b\n' + 70_000 * "c,d\n", ("line 2",)),
+        ('file,label\na,b\na,"b\nc,d\n', ("line 3",)),
+        ('"file,label\n' + 7_000_000 * "c", ("line ",)),
     ],
-    ids=["short row", "long row", "duplicate column", "unclosed quote"],
+    ids=["short row", "long row", "duplicate column", "unclosed quote", "unclosed last cell", "long cell"],
 )
 def test_malformed_table_is_refused(tmp_path: Path, text: str, parts: tuple[str, ...]) -> None:
     (tmp_path / "table.csv").write_text(text)
     with refused(str(tmp_path / "table.csv"), *parts):
         readers.read_labels_table(tmp_path / "table.csv", ())
+
+
+def test_wide_tables_and_long_cells_are_read(tmp_path: Path) -> None:
+    path, text = tmp_path / "table.csv", "word " * 100_000
+    columns = ",".join(f"c{k}" for k in range(100_000))
+    path.write_text(f"{columns},text,label\n" + f"{columns},{text},dog\n" * 3)
+    assert readers.read_labels_table(path, ("text", "label"))[2].cells == {"text": text, "label": "dog"}
+    with refused("no column file"):
+        readers.read_labels_table(path, ("file",))
+    assert readers.parse_label(" dog ", "here") == "dog"
+    for cell in ("x" * 100_000, " "):
+        with refused("here"):
+            readers.parse_label(cell, "here")
 
 
 def test_cells_are_parsed_as_groups_and_numbers() -> None:

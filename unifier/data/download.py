@@ -28,6 +28,9 @@ TIMEOUT_SECONDS = 30
 CHUNK_BYTES = 1 << 16
 """Number of bytes that are downloaded between two updates of the progress bar."""
 
+MAX_AXES = 8
+"""Largest number of axes in an idx file. Pictures have three axes."""
+
 IdxArray = NDArray[np.uint8]
 
 
@@ -115,17 +118,19 @@ def read_idx(path: Path) -> IdxArray:
     the format or size of the file is wrong.
     """
     with open_decompressed(path) as file:
-        content = file.read()
-    if len(content) < 4 or content[:3] != b"\0\0\x08":
-        raise InputError(f"{path} is not an idx file of bytes: check that it is the right file")
-    start = 4 + 4 * content[3]
-    shape = [int.from_bytes(content[i : i + 4], "big") for i in range(4, start, 4)]
-    if len(content) != start + math.prod(shape):
-        raise InputError(
-            f"{path} should contain {' x '.join(map(str, shape))} bytes of data, but contains {len(content) - start}: "
-            "download the file again"
-        )
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        start = file.read(4)
+        if len(start) < 4 or start[:3] != b"\0\0\x08" or not 1 <= start[3] <= MAX_AXES:
+            raise InputError(f"{path} is not an idx file of bytes with 1 to {MAX_AXES} axes: check the file")
+        lengths = file.read(4 * start[3])
+        shape = [int.from_bytes(lengths[i : i + 4], "big") for i in range(0, 4 * start[3], 4)]
+        if size != 4 + 4 * start[3] + math.prod(shape) or 0 in shape:
+            raise InputError(
+                f"{path} should contain {' x '.join(map(str, shape))} bytes of data, but contains "
+                f"{size - 4 - 4 * start[3]}: download the file again"
+            )
+        return np.frombuffer(file.read(), np.uint8).reshape(shape)
 
 
 def read_idx_pair(images: Path, labels: Path, names: Sequence[str]) -> tuple[IdxArray, list[str]]:

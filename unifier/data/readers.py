@@ -9,11 +9,13 @@ import struct
 import tarfile
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple
 
-from unifier.data.text_files import LineIndex, open_decompressed
+from unifier.data.text_files import MAX_LINE_BYTES, LineIndex, open_decompressed
 from unifier.files import open_regular
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
@@ -89,13 +91,31 @@ def read_lines(path: Path) -> list[str]:
 
     Raises InputError if a line is not valid UTF-8. The message contains the file and the line number.
     """
-    texts: list[str] = []
-    for number, line in enumerate(LineIndex(open_decompressed(path)), start=1):
+    return list(_decoded_lines(path))
+
+
+def _decoded_lines(path: Path) -> Iterator[str]:
+    for number, line in enumerate(LineIndex(open_decompressed(path), path), start=1):
         try:
-            texts.append(line.decode())
+            yield line.decode()
         except UnicodeDecodeError as error:
             raise InputError(f"{path}, line {number}: not UTF-8 text ({error.reason})") from error
-    return texts
+
+
+MAX_LABEL_CHARACTERS = 1000
+"""Largest number of characters in a label. Labels occur in every table, figure and message of a run."""
+
+OPTIONAL_COLUMNS = ("split", "fold", "group")
+"""Columns that are stored, in addition to the required columns, from a table of over `MAX_STORED_COLUMNS` columns."""
+
+MAX_STORED_COLUMNS = 100
+"""Largest number of columns of which all cells are stored. More columns would fill the memory."""
+
+MAX_LISTED_COLUMNS = 20
+"""Largest number of columns that an error message lists."""
+
+LAST_ROW = "\x1c"
+"""A line that is added after the last line of a table. After an unclosed quotation mark, it is part of a cell."""
 
 
 class TableRow(NamedTuple):
@@ -110,6 +130,8 @@ class TableRow(NamedTuple):
 def read_labels_table(path: Path, columns: Sequence[str], *, tab_separated: bool = False) -> list[TableRow]:
     """Return the rows of a CSV or TSV file.
 
+    From a table of over `MAX_STORED_COLUMNS` columns, only the required columns and `OPTIONAL_COLUMNS` are returned.
+
     Args:
         path: The file.
         columns: Names of the required columns.
@@ -119,23 +141,56 @@ def read_labels_table(path: Path, columns: Sequence[str], *, tab_separated: bool
     Raises:
         InputError: A required column is missing, a column occurs twice, or a row and the header differ in length.
     """
-    lines = (line + "\n" for line in read_lines(path))
+    csv.field_size_limit(MAX_LINE_BYTES)
+    lines = (line + "\n" for line in _decoded_lines(path))
     options: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tab_separated else {}
-    table = csv.DictReader(lines, **options)
-    header = list(table.fieldnames or [])
-    if missing := [column for column in columns if column not in header]:
-        raise InputError(f"{path} has no column {', '.join(missing)}; its columns are {', '.join(header) or 'none'}")
-    if twice := next((column for column in header if column and header.count(column) > 1), None):
-        raise InputError(f"{path} has two columns {twice}: rename or remove one; its columns are {', '.join(header)}")
+    table = csv.reader(chain(lines, (LAST_ROW,)), **options)
     rows: list[TableRow] = []
+    header: list[str] | None = None
+    indices: dict[str, int] = {}
+    line, cells = 1, list[str]()
     try:
         for cells in table:
-            if None in cells or None in cells.values():
-                raise InputError(f"{path}, line {table.line_num}: a row needs {len(header)} cells, like the first line")
-            rows.append(TableRow(table.line_num, cells))
-    except csv.Error as error:  # After an unclosed quotation mark, the rest of the file is one cell.
-        raise InputError(f"{path}, line {table.line_num}: {error}") from error
+            if header is None:
+                header = [] if cells == [LAST_ROW] else cells
+                indices = _find_columns(path, header, columns)
+            elif cells and cells != [LAST_ROW]:
+                if len(cells) != len(header) or cells[-1].endswith(LAST_ROW):
+                    raise InputError(f"{path}, line {line}: a row needs {len(header)} cells, like the first line")
+                rows.append(TableRow(table.line_num, {column: cells[index] for column, index in indices.items()}))
+            line = table.line_num + 1
+    except csv.Error as error:
+        raise InputError(f"{path}, line {line}: {error}; check the quotation marks") from error
     return rows
+
+
+def _find_columns(path: Path, header: Sequence[str], required: Sequence[str]) -> dict[str, int]:
+    """Return the index of each column to read. Raises InputError if a column is missing or occurs twice."""
+    counts = Counter(header)
+    more = f" and {len(counts) - MAX_LISTED_COLUMNS:,} more" if len(counts) > MAX_LISTED_COLUMNS else ""
+    listed = (", ".join([*counts][:MAX_LISTED_COLUMNS]) or "none") + more
+    if missing := [column for column in required if column not in counts]:
+        raise InputError(f"{path} has no column {', '.join(missing)}; its columns are {listed}")
+    if twice := next((column for column, count in counts.items() if column and count > 1), None):
+        raise InputError(f"{path} has two columns {twice}: rename or remove one; its columns are {listed}")
+    stored = header if len(header) <= MAX_STORED_COLUMNS else (*required, *OPTIONAL_COLUMNS)
+    return {column: header.index(column) for column in dict.fromkeys(stored) if column in counts}
+
+
+def parse_label(cell: str, location: str) -> str:
+    """Return a label without white space around it.
+
+    Raises InputError if the label is empty or has more than `MAX_LABEL_CHARACTERS` characters. The message begins with
+    `location`, the cell's file and line.
+    """
+    label = cell.strip()
+    if not label:
+        raise InputError(f"{location}: the label is empty; give a label or delete the row")
+    if len(label) > MAX_LABEL_CHARACTERS:
+        raise InputError(
+            f"{location}: a label may have {MAX_LABEL_CHARACTERS:,} characters, not {len(label):,}; shorten the label"
+        )
+    return label
 
 
 def read_groups(rows: Sequence[TableRow]) -> list[str] | None:

@@ -1,12 +1,15 @@
 """Text files: reading single lines, and finding bad text pairs."""
 
+import bz2
 import gzip
+import lzma
 import os
-import shutil
+import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from hashlib import blake2b
+from io import BufferedIOBase, BufferedReader
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO, Literal, final
@@ -16,33 +19,84 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unifier.data.storage import MemmapArray
+from unifier.files import open_regular
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
 
 INDEX_BLOCK = 1 << 20
 """Number of bytes that are read at a time to find the ends of lines."""
 
+MAX_LINE_BYTES = 1 << 22
+"""Largest number of bytes in a line. Encoding a longer line would fill the memory."""
+
+UNPACKERS: dict[bytes, Callable[[Path], BufferedIOBase]] = {
+    rb"\x1f\x8b\x08": gzip.GzipFile,
+    rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": bz2.BZ2File,
+    rb"\xfd7zXZ\x00": lzma.LZMAFile,
+}
+"""Mapping from a regular expression for the first bytes of a compressed file to the reader of the file."""
+
+COMPRESSED_SUFFIXES = frozenset({".gz", ".bz2", ".xz"})
+
+FOREIGN_FORMATS = {b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "Zstandard", b"7z\xbc\xaf\x27\x1c": "7z"}
+"""Mapping from the first bytes of a file to a format that must be unpacked first."""
+
+MAX_UNPACKED, MAX_UNPACKED_RATIO = 1 << 28, 100
+"""A compressed file may unpack to at most this number of bytes, or to this multiple of its size if that is more."""
+
+DECOMPRESSION_ERRORS = (OSError, EOFError, ValueError, MemoryError, zlib.error, lzma.LZMAError)
+"""Errors that Python raises for damaged compressed files."""
+
 Duplicates = Literal["keep", "drop"]
 """Policy for a pair of texts that equals an earlier pair. The repeated pair is kept ("keep") or removed ("drop")."""
 
 
-def open_decompressed(path: Path) -> BinaryIO:
-    """Open a file for random access. A .gz file is first decompressed into a temporary file.
+def open_stream(path: Path) -> BufferedIOBase:
+    """Open a regular file for reading. A gzip, bzip2 or xz file is decompressed while it is read.
 
-    Raises InputError if the file is missing or cannot be read.
+    Raises InputError if the file is missing, is not a regular file, or has a format that must be unpacked first.
     """
-    try:
-        if path.suffix != ".gz":
-            return path.open("rb")
-        with ExitStack() as stack, gzip.open(path) as compressed:
-            plain = stack.enter_context(TemporaryFile())
-            shutil.copyfileobj(compressed, plain, INDEX_BLOCK)
-            plain.seek(0)
-            stack.pop_all()
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path} cannot be read: {one_line(error)}") from error
+    file = open_regular(path)
+    start = file.read(10)
+    file.seek(0)
+    if unpack := next((unpack for first, unpack in UNPACKERS.items() if re.match(first, start)), None):
+        file.close()
+        return unpack(path)
+    if name := next((name for first, name in FOREIGN_FORMATS.items() if start.startswith(first)), None):
+        file.close()
+        raise InputError(f"{path} is compressed as {name}: unpack the file, or compress it as .gz, .bz2 or .xz")
+    if start and path.suffix.lower() in COMPRESSED_SUFFIXES:
+        file.close()
+        raise InputError(f"{path} is not compressed: remove the suffix {path.suffix} from its name")
+    return file
+
+
+def remove_compressed_suffix(name: str) -> str:
+    """Return a file name in lower case without .gz, .bz2 or .xz."""
+    suffix = Path(name.lower()).suffix
+    return name.lower().removesuffix(suffix) if suffix in COMPRESSED_SUFFIXES else name.lower()
+
+
+def open_decompressed(path: Path) -> BinaryIO:
+    """Open a file for random access. A compressed file is first decompressed into a temporary file.
+
+    Raises InputError if the file is missing, cannot be read, or exceeds the limit of `MAX_UNPACKED`.
+    """
+    stream = open_stream(path)
+    if isinstance(stream, BufferedReader):
+        return stream
+    limit = max(MAX_UNPACKED, MAX_UNPACKED_RATIO * path.stat().st_size)
+    with ExitStack() as stack, stream:
+        plain = stack.enter_context(TemporaryFile())
+        try:
+            while block := stream.read(INDEX_BLOCK):
+                plain.write(block)
+                if plain.tell() > limit:
+                    raise InputError(f"it unpacks to over {limit / 1e6:,.0f} MB: unpack the file yourself")
+        except DECOMPRESSION_ERRORS as error:
+            raise InputError(f"{path} cannot be read: {one_line(error)}") from error
+        plain.seek(0)
+        stack.pop_all()
     return plain
 
 
@@ -51,24 +105,54 @@ class LineIndex:
     """The lines of a text file, as bytes. A line is read from disk when it is indexed.
 
     Only a line feed ends a line. A carriage return before the line feed is removed. Other Unicode line separators may
-    occur inside a sentence. Splitting at other separators could misalign the lines of two parallel files. The offsets
-    of the lines are memory-mapped, with eight bytes per line.
+    occur inside a sentence. Splitting at other separators could misalign the lines of two parallel files. Only if the
+    file has no line feed before its last byte, a carriage return ends a line, as in files of old Macintosh programs.
+    The offsets of the lines are memory-mapped, with eight bytes per line.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, name: str | Path = "text") -> None:
+        """Find the lines.
+
+        Args:
+            file: The open file.
+            name: The file's name for error messages.
+
+        Raises:
+            InputError: A line has more than `MAX_LINE_BYTES` bytes.
+        """
         self._file = file
         finalize(self, file.close)
+        self._end = b"\n"
+        self._starts = self._find_starts()
+        if len(self) == 1 and b"\r" in self[0] and not self._ends_with(b"\r\n"):
+            self._end = b"\r"
+            self._starts = self._find_starts()
+        for row in range(0, len(self), INDEX_BLOCK):
+            lengths = np.diff(self._starts[row : row + INDEX_BLOCK + 1])
+            if lengths.max() > MAX_LINE_BYTES + 1:
+                raise InputError(
+                    f"{name}, line {row + int(lengths.argmax()) + 1}: the line has {lengths.max() - 1:,} bytes, but at "
+                    f"most {MAX_LINE_BYTES:,} bytes are possible: divide the text into several lines"
+                )
+
+    def _find_starts(self) -> NDArray[np.int64]:
+        """Return the offset of each line, and the offset of the line after the last line."""
+        file = self._file
         file.seek(0)
         position = 3 if file.read(3) == b"\xef\xbb\xbf" else 0
         starts = MemmapArray(np.int64)
         starts.append(np.array([position]))
         end = file.seek(position)
         while block := file.read(INDEX_BLOCK):
-            starts.append(end + 1 + np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")))
+            starts.append(end + 1 + np.flatnonzero(np.frombuffer(block, np.uint8) == ord(self._end)))
             end += len(block)
-        if end > position and not _ends_with_line_feed(file, end):
-            starts.append(np.array([end + 1]))
-        self._starts = starts.read()
+        if end > position and not self._ends_with(self._end):
+            starts.append(np.array([end if self._ends_with(b"\n") else end + 1]))
+        return starts.read()
+
+    def _ends_with(self, last: bytes) -> bool:
+        end = self._file.seek(0, os.SEEK_END)
+        return os.pread(self._file.fileno(), len(last), max(end - len(last), 0)) == last
 
     def __len__(self) -> int:
         return len(self._starts) - 1
@@ -80,14 +164,12 @@ class LineIndex:
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield all lines, several times faster than indexing. Only one iteration may run at a time."""
+        if self._end == b"\r":
+            yield from (self[row] for row in range(len(self)))
+            return
         self._file.seek(int(self._starts[0]))
         for line in self._file:
             yield line.removesuffix(b"\n").removesuffix(b"\r")
-
-
-def _ends_with_line_feed(file: BinaryIO, end: int) -> bool:
-    file.seek(end - 1)
-    return file.read(1) == b"\n"
 
 
 def length_outliers(pairs: Iterable[tuple[bytes, bytes]], ratio: float) -> NDArray[np.bool_]:

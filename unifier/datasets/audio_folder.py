@@ -8,7 +8,16 @@ from typing import Literal, final
 
 from unifier.data.audio_files import AUDIO_SUFFIXES, read_audio
 from unifier.data.dataset import Examples, LabeledFile, from_files
-from unifier.data.readers import TableRow, hash_all, hash_each, parse_integer, read_groups, read_labels_table
+from unifier.data.readers import (
+    MAX_LISTED_COLUMNS,
+    TableRow,
+    hash_all,
+    hash_each,
+    parse_integer,
+    parse_label,
+    read_groups,
+    read_labels_table,
+)
 from unifier.data.source import NO_SCORE_RANGE, SPLITS, UNREADABLE_MARK, ScoreRange, SplitName, accuracy_range
 from unifier.data.splits import check_no_leak, check_trained_labels, count_copies, hold_out, rotate_folds, select_part
 from unifier.datasets.class_folders import files_by_class, read_folds_table, split_folders, task_name
@@ -134,7 +143,10 @@ class AudioFolder:
     @cached_property
     def _sounds(self) -> list[LabeledFile]:
         if self.target == "tags":
-            tags = [[tag.strip() for tag in row.cells["label"].split(";")] for row in self._rows]
+            tags = [
+                [tag.strip() and self._parse_label(row, tag) for tag in row.cells["label"].split(";")]
+                for row in self._rows
+            ]
             single = all(len(cell) == 1 for cell in tags)
             if single and (with_comma := next((tag for (tag,) in tags if "," in tag), None)):
                 warnings.warn(
@@ -144,11 +156,10 @@ class AudioFolder:
                 LabeledFile(self._sound_path(row), tuple(filter(None, cell)))
                 for row, cell in zip(self._rows, tags, strict=True)
             ]
-        if unlabeled := next((row for row in self._rows if not row.cells["label"].strip()), None):
-            raise InputError(
-                f"{self._table}, line {unlabeled.line}: the label is empty; give a label or delete the row"
-            )
-        return [LabeledFile(self._sound_path(row), row.cells["label"].strip()) for row in self._rows]
+        return [LabeledFile(self._sound_path(row), self._parse_label(row, row.cells["label"])) for row in self._rows]
+
+    def _parse_label(self, row: TableRow, cell: str) -> str:
+        return parse_label(cell, f"{self._table}, line {row.line}")
 
     @property
     def _strata(self) -> list[str]:
@@ -178,7 +189,7 @@ class AudioFolder:
             folds = self._fold_numbers
             return rotate_folds(str(self._table), folds, self._fold, groups=self._groups, labels=self._strata)
         if self._fold is not None:
-            columns = ", ".join(self._rows[0].cells)
+            columns = ", ".join([*self._rows[0].cells][:MAX_LISTED_COLUMNS])
             raise InputError(
                 f"fold={self._fold}: {self._table} has no column fold, only {columns}: add the column or give no fold"
             )

@@ -27,7 +27,14 @@ from unifier.data.source import (
 )
 from unifier.data.splits import hold_out_rows
 from unifier.data.storage import MemmapArray
-from unifier.data.text_files import Duplicates, LineIndex, duplicate_pairs, length_outliers, open_decompressed
+from unifier.data.text_files import (
+    Duplicates,
+    LineIndex,
+    duplicate_pairs,
+    length_outliers,
+    open_decompressed,
+    remove_compressed_suffix,
+)
 from unifier.data.tmx import read_tmx
 from unifier.files import print_status
 from unifier_tokenizers import InputError
@@ -45,7 +52,7 @@ MAX_HELD_OUT = 2000
 
 @final
 class ParallelText:
-    """Sentence pairs from UTF-8 text files, which may be compressed (.gz).
+    """Sentence pairs from UTF-8 text files, which may be compressed (.gz, .bz2 or .xz).
 
     The input is a text, and the target is its translation. A tenth of the `train` pairs, at most 2,000 pairs, is held
     out for each missing split, val or test. The held-out pairs are chosen with a fixed seed. Train contains no copy of
@@ -169,16 +176,16 @@ class _PairReader:
         translation memory."""
         self.num_incomplete = 0
         """Number of units in a translation memory that have no text in one of the languages."""
-        if files[0].name.lower().removesuffix(".gz").endswith(".tmx"):
+        if remove_compressed_suffix(files[0].name).endswith(".tmx"):
             if files[1:]:
                 raise InputError(f"{files[0]} already contains both languages: do not give {files[1]} as well")
             if languages is None:
                 raise InputError(f"{files[0]}: a translation memory may have many languages; give two as `languages`")
             memory = read_tmx(files[0], languages)
-            self.sides = [LineIndex(memory.source), LineIndex(memory.target)]
+            self.sides = [LineIndex(memory.source, files[0]), LineIndex(memory.target, files[0])]
             self.unit_numbers, self.num_incomplete = memory.unit_numbers.read(), memory.num_incomplete
         else:
-            self.sides = [LineIndex(open_decompressed(file)) for file in files]
+            self.sides = [LineIndex(open_decompressed(file), file) for file in files]
         if len(self.sides[0]) != len(self.sides[-1]):
             raise InputError(
                 f"{files[0]} has {len(self.sides[0]):,} lines and {files[-1]} {len(self.sides[-1]):,}: "

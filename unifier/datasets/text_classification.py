@@ -7,10 +7,10 @@ from typing import NamedTuple, final
 
 from unifier.data.dataset import Examples
 from unifier.data.download import RemoteFile, ensure_files
-from unifier.data.readers import hash_files, read_labels_table
+from unifier.data.readers import hash_files, parse_label, read_labels_table
 from unifier.data.source import NO_SCORE_RANGE, SPLITS, Example, ScoreRange, SplitName, accuracy_range
 from unifier.data.splits import check_trained_labels, count_copies, hold_out, select_part
-from unifier.data.text_files import LineIndex, open_decompressed
+from unifier.data.text_files import LineIndex, open_decompressed, remove_compressed_suffix
 from unifier.datasets.class_folders import task_name
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
@@ -63,7 +63,7 @@ class TextTable:
         """Store the paths of the files. The files are read later.
 
         Args:
-            train: File with the texts of train. The suffix is .csv, .tsv, .csv.gz or .tsv.gz.
+            train: File with the texts of train. The suffix is .csv or .tsv, and may be followed by .gz, .bz2 or .xz.
             val: File with the texts of val. With None, rows of `train` are held out.
             test: File with the texts of test. With None, rows of `train` are held out.
             text: Name of the column with the texts.
@@ -197,23 +197,26 @@ class TREC:
 
 def _read_table(path: Path, text: str, label: str) -> list[LabeledText]:
     """Read the rows of a CSV or TSV file."""
-    ending = path.name.lower().removesuffix(".gz").rpartition(".")[2]
+    ending = remove_compressed_suffix(path.name).rpartition(".")[2]
     if ending not in ("csv", "tsv"):
-        raise InputError(f"{path}: give a table with the suffix .csv, .tsv, .csv.gz or .tsv.gz")
+        raise InputError(
+            f"{path}: give a table with the suffix .csv or .tsv, which may be compressed (.gz, .bz2 or .xz)"
+        )
     if text == label:
         raise InputError(f"text={text}, label={label}: give two different columns")
     rows = read_labels_table(path, (text, label), tab_separated=ending == "tsv")
     if not rows:
         raise InputError(f"{path} has a header but no rows: add one row per text")
-    if unlabeled := next((row for row in rows if not row.cells[label].strip()), None):
-        raise InputError(f"{path}, line {unlabeled.line}: the {label} is empty; fill in the cell or delete the row")
-    return [LabeledText(path, row.line, row.cells[text], row.cells[label].strip()) for row in rows]
+    return [
+        LabeledText(path, row.line, row.cells[text], parse_label(row.cells[label], f"{path}, line {row.line}"))
+        for row in rows
+    ]
 
 
 def _read_lines(path: Path, labels: Sequence[str], encoding: str = "utf-8") -> list[LabeledText]:
     """Read a file in which each line has the index of a label, a space and a text."""
     names, texts = dict(enumerate(labels)), list[LabeledText]()
-    for number, line in enumerate(LineIndex(open_decompressed(path)), start=1):
+    for number, line in enumerate(LineIndex(open_decompressed(path), path), start=1):
         try:
             index, _, text = line.decode(encoding).partition(" ")
             texts.append(LabeledText(path, number, text.strip(), names[int(index)]))
