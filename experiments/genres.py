@@ -25,6 +25,7 @@ def genres(
     data: str = "embedded",
     target: Literal["genre", "tags"] = "genre",
     fold: int | None = None,
+    allow_outside: bool = False,
     frontend: AudioFrontend = AudioFrontend(),
     trunk: TrunkConfig = TRUNK,
     head: ClassifierConfig = ClassifierConfig(),
@@ -37,8 +38,9 @@ def genres(
         data: embedded (rendered music), emotify, gtzan, fsdd, esc10, esc50, a folder of class folders, or a CSV table.
         target: Either genre (one class per sound), or tags (only for embedded, emotify and your own table).
         fold: The fold that is tested: 0 to 4 for emotify, 1 to 5 for ESC, 0 to 5 for fsdd, or a fold of your own table.
+        allow_outside: True if your own table may name files outside its folder. Give this only if you trust the table.
     """
-    source = create_audio_dataset(data, target=target, fold=fold)
+    source = create_audio_dataset(data, target=target, fold=fold, allow_outside=allow_outside)
     clips = ClipStatistics(source, target)
     tokenizer = frontend.build(source, trunk, clips, training.bad_examples)
     augmentation = augmentation.resolve(frontend, clips, target)

@@ -1,5 +1,6 @@
 """Sounds of one's own in a table or in class folders: splits, folds, groups, tags and wrong files."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -199,3 +200,34 @@ def test_audio_folder_refuses_folder(tmp_path: Path) -> None:
     write_sound(tmp_path / "cat" / "1.wav")
     with pytest.raises(InputError, match=r"folds\.csv"):
         AudioFolder(tmp_path, fold=1).split("train")
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret.wav", "{}/secret.wav", "a/../../secret.wav", "link.wav", "linked/secret.wav"]
+)
+def test_files_outside_the_folder_need_a_setting(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "data"
+    (folder / "a").mkdir(parents=True)
+    table = write_sounds(folder, "file,label", *[f"{k}.wav,x" for k in range(4)])
+    soundfile.write(tmp_path / "secret.wav", np.zeros(50), 22050)
+    (folder / "link.wav").symlink_to(tmp_path / "secret.wav")
+    (folder / "linked").symlink_to(tmp_path)
+    (folder / "inside.wav").symlink_to(folder / "0.wav")
+    table.write_text(table.read_text() + "a/../inside.wav,x\n")
+    assert len(AudioFolder(table).split("train")) == 3
+    table.write_text(table.read_text() + f"{name.format(tmp_path)},x\n")
+    with pytest.raises(InputError, match=r"table\.csv, line 7: .*allow_outside=true"):
+        AudioFolder(table).split("train")
+    assert sum(len(AudioFolder(table, allow_outside=True).split(part)) for part in SPLITS) == 6
+
+
+@pytest.mark.parametrize("name", ["a\0b.wav", "x" * 300 + ".wav", "pipe.wav"])
+def test_impossible_file_names_are_refused_in_one_line(tmp_path: Path, name: str) -> None:
+    table = write_sounds(tmp_path, "file,label,split", *[f"{k}.wav,x,train" for k in range(4)])
+    os.mkfifo(tmp_path / "pipe.wav")
+    table.write_text(table.read_text() + f"{name},x,test\n")
+    source = AudioFolder(table)
+    assert len(source.sha256) == 64
+    with pytest.raises(InputError) as error:
+        source.split("test")[0]
+    assert "\n" not in str(error.value)

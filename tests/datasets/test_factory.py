@@ -68,6 +68,13 @@ def test_table_columns_can_be_named(tmp_path: Path) -> None:
             factory.create_text_dataset(data, label="stars")
 
 
+@pytest.mark.parametrize("data", ["x" * 300, "a\0b", ""])
+def test_impossible_paths_are_refused(data: str) -> None:
+    for create in (factory.create_image_dataset, factory.create_audio_dataset, factory.create_text_dataset):
+        with pytest.raises(InputError, match="data="):
+            create(data)
+
+
 def test_named_sets_refuse_missing_features() -> None:
     for data in ("gtzan", "fsdd", "esc10", "esc50"):
         with pytest.raises(InputError, match=f"target=tags.*{data}"):

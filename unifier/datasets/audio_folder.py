@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, final
@@ -20,7 +21,7 @@ from unifier.data.readers import (
 )
 from unifier.data.source import NO_SCORE_RANGE, SPLITS, UNREADABLE_MARK, ScoreRange, SplitName, accuracy_range
 from unifier.data.splits import check_no_leak, check_trained_labels, count_copies, hold_out, rotate_folds, select_part
-from unifier.datasets.class_folders import files_by_class, read_folds_table, split_folders, task_name
+from unifier.datasets.class_folders import files_by_class, leads_outside, read_folds_table, split_folders, task_name
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
 
@@ -31,6 +32,7 @@ class AudioFolder:
 
     The input is an `Audio` with a float32 waveform (samples,) or (channels, samples), at the sample rate of the file.
     The target is the label, or a tuple of tags. File names in the table are relative to the table's folder.
+    The files must be in this folder unless the argument `allow_outside` is given.
 
     A folder has the same layout as for `ImageFolder`: either train/<class>/, val/<class>/ and test/<class>/, or only
     <class>/. The folder may also contain folds.csv. Files that are not sounds are left out with a warning. Hidden files
@@ -53,6 +55,7 @@ class AudioFolder:
         *,
         target: Literal["label", "tags"] = "label",
         fold: int | None = None,
+        allow_outside: bool = False,
     ) -> None:
         """Store the path of the table or folder. The files are read later.
 
@@ -61,9 +64,11 @@ class AudioFolder:
             target: "label" if each sound has one label. "tags" if a sound can have any number of tags, separated by
                 semicolons in the column `label`.
             fold: The fold to test on. None means the first fold if there are folds.
+            allow_outside: True if the table may name files outside its folder: with absolute paths, `..` or links. A
+                table from an unknown source could name any file of the machine.
         """
         self.target = check_choice("target", target, ("label", "tags"))
-        self._path, self._fold = Path(path), fold
+        self._path, self._fold, self._allow_outside = Path(path), fold, allow_outside
         self._table = self._path / "folds.csv" if self._path.is_dir() else self._path
         self.name = task_name(self._table.parent)
 
@@ -117,9 +122,20 @@ class AudioFolder:
         rows = read_labels_table(self._table, ("file", "label"))
         if not rows:
             raise InputError(f"{self._table} has a header but no rows: add one row per sound")
+        if not self._allow_outside:
+            self._check_inside(rows)
         files = [os.path.normpath(row.cells["file"]) for row in rows]
         check_no_leak(f"{self._table}:", files, [f"line {row.line}" for row in rows])
         return rows
+
+    def _check_inside(self, rows: Sequence[TableRow]) -> None:
+        """Raise InputError if a row names a file outside the table's folder."""
+        for row in rows:
+            if leads_outside(self._table.parent, row.cells["file"]):
+                raise InputError(
+                    f"{self._table}, line {row.line}: {row.cells['file']!r} is outside the folder of the table: move "
+                    "the file into the folder, or give allow_outside=true if you trust the table"
+                )
 
     def _rows_of_folder(self) -> list[TableRow]:
         """Return one row for each sound in the folder, as if a table listed the sounds."""

@@ -5,7 +5,8 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
+from functools import lru_cache
+from pathlib import Path, PurePath
 
 from torch import nn
 
@@ -108,6 +109,26 @@ def read_folds_table(table: Path, files: Sequence[str]) -> list[TableRow]:
             "the file"
         )
     return [by_file[file] for file in files]
+
+
+def leads_outside(folder: Path, file: str) -> bool:
+    """Return True if a table's file name is absolute, begins with `..`, or is a link to a file outside the folder."""
+    if is_outside_name(file):
+        return True
+    path, root = folder / file, _real_folder(folder)
+    is_link = os.path.islink(path)  # noqa: PTH114  Path.is_symlink would raise OSError for a name of 300 letters.
+    real = Path(os.path.realpath(path)) if is_link else _real_folder(path.parent)
+    return "\0" not in file and not real.is_relative_to(root)
+
+
+def is_outside_name(file: str) -> bool:
+    """Return True if a file name is absolute, or leads out of its folder with `..`."""
+    return PurePath(os.path.normpath(file)).parts[:1] == ("..",) or PurePath(file).is_absolute()
+
+
+@lru_cache(maxsize=1 << 12)
+def _real_folder(folder: Path) -> Path:
+    return folder if "\0" in str(folder) else Path(os.path.realpath(folder))
 
 
 def _names_split(folder_name: str) -> bool:

@@ -10,6 +10,7 @@ from unifier.data.download import require_file
 from unifier.data.readers import hash_files, parse_integer, parse_number, read_labels_table
 from unifier.data.source import ScoreRange, SplitName, accuracy_range, data_folder
 from unifier.data.splits import rotate_folds, select_part
+from unifier.datasets.class_folders import is_outside_name
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
 
@@ -121,6 +122,8 @@ class Emotify:
         clips: list[EmotifyClip] = []
         for line, cells in rows:
             location = f"{tracks}, line {line}"
+            if is_outside_name(cells["file"]):
+                raise InputError(f"{location}: {cells['file']!r} is outside the folder: use the original table")
             if cells["file"] not in emotions:
                 raise InputError(f"{location}: emotions.csv has no row for {cells['file']}")
             genre = check_choice(f"genre ({location})", cells["genre"], EMOTIFY_GENRES)

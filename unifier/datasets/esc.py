@@ -11,6 +11,8 @@ from unifier.data.download import require_file
 from unifier.data.readers import hash_files, parse_integer, read_labels_table
 from unifier.data.source import NO_SCORE_RANGE, ScoreRange, SplitName, accuracy_range, data_folder
 from unifier.data.splits import rotate_folds, select_part
+from unifier.datasets.class_folders import is_outside_name
+from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
 
 ESC_REFERENCE = (
@@ -107,6 +109,8 @@ class ESC:
         clips: list[ESCClip] = []
         for line, cells in read_labels_table(self._table, ("filename", "fold", "category", "esc10", "src_file")):
             location = f"{self._table}, line {line}"
+            if is_outside_name(cells["filename"]):
+                raise InputError(f"{location}: {cells['filename']!r} is outside the folder: use the original table")
             fold = check_choice(f"fold ({location})", parse_integer(cells["fold"], location), ESC_FOLDS)
             if self.name == "esc50" or cells["esc10"] == "True":
                 sound = LabeledFile(self._folder / "audio" / cells["filename"], cells["category"])

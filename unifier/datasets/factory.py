@@ -1,8 +1,8 @@
 """Functions that create a data set from a recipe's setting `data`, which is a name or the path of your own data."""
 
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
 from unifier.data.source import LabeledSource
@@ -60,7 +60,11 @@ def create_image_dataset(data: str, *, fold: int | None = None, size: int | None
 
 
 def create_audio_dataset(
-    data: str, *, target: Literal["genre", "tags"] = "genre", fold: int | None = None
+    data: str,
+    *,
+    target: Literal["genre", "tags"] = "genre",
+    fold: int | None = None,
+    allow_outside: bool = False,
 ) -> LabeledSource:
     """Create an audio data set from its name, or from the path of a table or folder.
 
@@ -69,6 +73,7 @@ def create_audio_dataset(
         target: "genre" for one label per sound, or "tags" for any number of tags per sound.
         fold: The fold to test on. None means the first fold. For FSDD, a fold is a speaker, and None means the official
             split.
+        allow_outside: True if your own table may name files outside its folder.
 
     Raises:
         InputError: `data` is neither a name nor an existing path, or the data set does not have tags or folds.
@@ -90,7 +95,8 @@ def create_audio_dataset(
             return ESC(data, fold=1 if fold is None else fold)
         case _:
             path = _existing_path(data, AUDIO_DATASETS)
-            return AudioFolder(path, target="tags" if target == "tags" else "label", fold=fold)
+            kind: Literal["label", "tags"] = "tags" if target == "tags" else "label"
+            return AudioFolder(path, target=kind, fold=fold, allow_outside=allow_outside)
 
 
 def create_text_dataset(data: str, *, text: str | None = None, label: str | None = None) -> LabeledSource:
@@ -114,6 +120,6 @@ def create_text_dataset(data: str, *, text: str | None = None, label: str | None
 
 
 def _existing_path(data: str, names: Iterable[str]) -> str:
-    if not data or not Path(data).exists():  # Path("") is the current folder.
+    if not data or not os.path.exists(data):  # noqa: PTH110  Path.exists would raise OSError for a name of 300 letters.
         raise InputError(f"data={data or repr('')}: give an existing path, or one of the names {', '.join(names)}")
     return data
