@@ -170,9 +170,9 @@ def make_comparison(runs: Path, rows: list[Row], **more: Any) -> Path:
         more: Other keys of comparison.json.
     """
     names = [f"20260101-0000{k:02}-seed{row['seed']}-{k:04x}" for k, row in enumerate(rows)]
-    written = [write_run(runs / row["experiment"] / name, row) for name, row in zip(names, rows, strict=True)]
     folder = runs / "study" / "20260101-000000"
-    folder.mkdir(parents=True)
+    written = [write_run(folder / row["experiment"] / name, row) for name, row in zip(names, rows, strict=True)]
+    folder.mkdir(parents=True, exist_ok=True)
     content = {"name": "study", "status": "finished", "question": "", "settings": {"dim": 128}, "seeds": [0, 1, 2]}
     content |= {"study": str(Path.cwd() / "experiments" / "study.py") + ":study"}
     content |= {"budget_unit": "tokens", "problems": [], "representation": [], **more, "rows": written}

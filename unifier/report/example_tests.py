@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from unifier.files import read_csv
 from unifier.report.conditions import Condition, Contrast, ResultRow
 from unifier.report.estimates import Estimate, estimate, format_value
+from unifier.report.schema import parse_rows
 from unifier_tokenizers import InputError
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ PREDICTIONS_FILE = "predictions.csv"
 
 REQUIRED_COLUMNS = ("task", "index", "target", "prediction", "score")
 """Required columns of `PREDICTIONS_FILE`."""
+
+TOKENIZERS = ("none", "13a", "intl", "char", "zh")
+"""The tokenizers of sacreBLEU that a report uses. Other tokenizers need more packages or download a model."""
 
 NUM_PERMUTATIONS = 9999
 """Number of random sign patterns if not all sign patterns can be enumerated."""
@@ -215,9 +218,10 @@ def _read_predictions(folder: Path, task: str) -> _Predictions:
     path = folder / PREDICTIONS_FILE
     if not path.exists():
         raise InputError(f"no {PREDICTIONS_FILE}")
-    lines = read_csv(path)
-    if missing := [name for name in REQUIRED_COLUMNS if lines and name not in lines[0]]:
-        raise InputError(f"{PREDICTIONS_FILE} lacks the column {missing[0]}")
+    try:
+        lines = parse_rows(path, REQUIRED_COLUMNS, ("score",))
+    except InputError as error:
+        raise InputError(f"{PREDICTIONS_FILE}{str(error).removeprefix(str(path))}") from error
     lines = [line for line in lines if line["task"] == task]
     lines.sort(key=lambda line: (len(line["index"]), line["index"]))  # Sort indices numerically.
     ids = [line["index"] for line in lines]
@@ -318,6 +322,8 @@ def _corpus_scorer(metric: str, signature: str) -> "tuple[Metric, Callable[[Sequ
     parts = dict(part.split(":", 1) for part in signature.split("|") if ":" in part)
     lowercase = parts.get("case") == "lc"
     if {"nc", "nw"} <= parts.keys():
+        if not all(re.fullmatch(r"\d", parts[name]) for name in ("nc", "nw")):
+            raise InputError(f"the orders nc and nw of its signature are not digits: {signature}")
         chrf = CHRF(
             char_order=int(parts["nc"]),
             word_order=int(parts["nw"]),
@@ -329,6 +335,8 @@ def _corpus_scorer(metric: str, signature: str) -> "tuple[Metric, Callable[[Sequ
     if "tok" not in parts:
         raise InputError(f"{metric} is neither a mean of scores per example nor a score of sacreBLEU")
     match = re.match("moses-norm-([a-z]+)-", parts["tok"])
+    if not match and parts["tok"] not in TOKENIZERS:
+        raise InputError(f"the tokenizer {parts['tok']} of its signature is not one of {', '.join(TOKENIZERS)}")
     tokenize, effective_order = "none" if match else parts["tok"], parts.get("eff") == "yes"
     bleu = BLEU(lowercase=lowercase, tokenize=tokenize, force=True, effective_order=effective_order)
     return bleu, partial(moses, language=match[1]) if match else list

@@ -1,16 +1,18 @@
 """The report: one self-contained HTML page with the results of a run or a comparison."""
 
 import base64
+import glob
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, final
+from xml.etree import ElementTree
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from unifier.files import printable, read_json, write_text
+from unifier.files import printable, write_text
 from unifier.report.conditions import (
     Condition,
     ResultRow,
@@ -28,6 +30,7 @@ from unifier.report.plot_scaling import draw_efficiency, draw_sweeps
 from unifier.report.plot_scores import draw_confusions, draw_grids, draw_joint, draw_lengths, draw_scores
 from unifier.report.plot_style import FigureWriter, SavedFigure, plot_style, task_colors
 from unifier.report.read_results import Results, collect_results, read_results
+from unifier.report.schema import Sample, add_problem, collect_problems, fit, read_entry, read_text
 from unifier.report.summary import summarize_results
 from unifier.report.tables import (
     ReportTable,
@@ -40,9 +43,14 @@ from unifier.report.tables import (
     similarity_table,
 )
 from unifier.report.transfer import retained_scores
+from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import one_line
 
 MAX_PAGE_BYTES = 4_600_000
 """Maximum size of the pictures and sounds of a page, in bytes. With its text, the page stays below 5 MB."""
+
+MAX_PROBLEMS = 100
+"""Maximum number of problems on a page."""
 
 NUM_FIRST_SAMPLES = 2
 """Number of test examples per task directly below the answer on a page."""
@@ -120,7 +128,7 @@ def write_report(folder: Path, content: Mapping[str, Any]) -> Path:
 
     Args:
         folder: The folder of the run or the comparison.
-        content: The content of the JSON file, which may not exist yet.
+        content: The content of the JSON file. The file may not exist yet.
     """
     return _write_page(folder, collect_results(folder, content))
 
@@ -160,6 +168,15 @@ def draw_figures(results: Results, folder: Path) -> list[SavedFigure]:
 
 
 def _write_page(folder: Path, results: Results) -> Path:
+    with collect_problems() as describe_problems:
+        page = _render_page(folder, results, describe_problems)
+    results.problems.extend(describe_problems())
+    path = folder / "report.html"
+    write_text(path, add_policy(printable(page, keep="\n\t")))
+    return path
+
+
+def _render_page(folder: Path, results: Results, describe_problems: Callable[[], list[str]]) -> str:
     conditions = group_conditions(results.rows)
     labels = {id(row): condition.label for condition in conditions for row in condition.rows}
     showcase = group_conditions(results.showcase)
@@ -180,7 +197,12 @@ def _write_page(folder: Path, results: Results) -> Path:
     rest = slice(NUM_FIRST_SAMPLES, MAX_SAMPLES)
     answer = summarize_results(results)
     controls, strongest = control_table(conditions), _strongest_transfer(conditions)
-    page = TEMPLATES.get_template("page.html").render(
+    more_samples = {task: _read_samples(sample_rows[task], task, rest, budget) for task in samples}
+    attention = {"attention_table": attention_table(conditions), "alignment_table": alignment_table(conditions)}
+    problems = [*results.problems, *describe_problems(), *answer.problems, *budget.problems()]
+    if len(problems) > MAX_PROBLEMS:
+        problems[MAX_PROBLEMS:] = [f"{len(problems) - MAX_PROBLEMS:,} more problems; the terminal names all of them"]
+    return TEMPLATES.get_template("page.html").render(
         is_numeric=_is_numeric,
         is_correct=_is_correct,
         glossary=_glossary,
@@ -198,12 +220,11 @@ def _write_page(folder: Path, results: Results) -> Path:
         strongest=[line for line in controls if (line["task"], line["condition"]) == strongest],
         controls=controls,
         similarity={figure.alt: _similarity_table(figure) for figure in saved if figure.section == "representation"},
-        attention_table=attention_table(conditions),
-        alignment_table=alignment_table(conditions),
+        **attention,
         samples=samples,
-        more_samples={task: _read_samples(sample_rows[task], task, rest, budget) for task in samples},
+        more_samples=more_samples,
         predicted_by={task: f"{labels[id(row)]}, {_draw_name(row)}" for task, row in sample_rows.items()},
-        problems=[*results.problems, *answer.problems, *budget.problems()],
+        problems=problems,
         runs=run_table(results.rows, labels),
         data={row["task"]: data_of(row) for row in reversed(results.rows)},
         left_out=_left_out,
@@ -211,9 +232,6 @@ def _write_page(folder: Path, results: Results) -> Path:
         origins=_origins(results.rows),
         commands=list(dict.fromkeys(_command(recipe, settings) for recipe, settings in results.recipes)),
     )
-    path = folder / "report.html"
-    write_text(path, add_policy(printable(page, keep="\n\t")))
-    return path
 
 
 def _bind_numbers(text: str) -> str:
@@ -288,12 +306,33 @@ def _read_samples(row: ResultRow, task: str, part: slice, budget: PageBudget) ->
         part: The slice of the examples in the run's samples.json.
         budget: The remaining space for pictures and sounds.
     """
-    path = row["folder"] / "samples.json"
-    samples: Iterable[Mapping[str, str]] = read_json(path).get(task, [])[part] if path.exists() else ()
+    samples = (read_entry(row["folder"] / "samples.json", task, list[Any]) or [])[part]
+    samples = [sample for each in samples if (sample := _fit_sample(row["folder"] / "samples.json", each))]
     return [
         {**sample, **{kind: budget.take(sample[kind]) for kind in ("image", "audio") if kind in sample}}
         for sample in samples
     ]
+
+
+def _fit_sample(path: Path, content: Any) -> Mapping[str, str] | None:
+    try:
+        sample, problems = fit(Sample, content, "a sample", ("input", "target", "prediction"))
+    except InputError as error:
+        sample, problems = None, [str(error).removesuffix("; left out")]
+    for problem in problems:
+        add_problem(path, problem)
+    return sample
+
+
+def _read_svg(path: Path) -> str:
+    """Return the text of an SVG file, or "" for a file that no browser draws."""
+    try:
+        svg = read_text(path)
+        ElementTree.fromstring(svg)
+    except (InputError, ElementTree.ParseError) as error:
+        add_problem(path, one_line(error).removeprefix(f"{path}: "))
+        return ""
+    return svg
 
 
 def _attention_figures(
@@ -307,12 +346,12 @@ def _attention_figures(
             is_sample = row is sample_rows.get(condition.task)
             is_first = row is condition.rows[0] and row["folder"] and (condition.task, condition.label) in aligned
             if is_sample or is_first:
-                paths = sorted((row["folder"] / "figures").glob(f"attention-{condition.task}-*.svg"))
+                paths = sorted((row["folder"] / "figures").glob(f"attention-{glob.escape(condition.task)}-*.svg"))
                 caption = f"{condition.task}: {condition.label}, {_draw_name(row)}"
                 figures += [
                     PageFigure(source, f"attention, {caption}", caption)
                     for path in (paths if is_sample else paths[:1])
-                    if (source := budget.take_svg(path.read_text(encoding="utf-8")))
+                    if (svg := _read_svg(path)) and (source := budget.take_svg(svg))
                 ]
     return figures
 

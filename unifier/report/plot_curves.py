@@ -1,6 +1,7 @@
 """Learning curves: validation scores as a function of tokens, FLOPs and seconds."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
 from numpy.typing import NDArray
 
-from unifier.files import read_csv
 from unifier.report.conditions import Condition, row_budget, row_score_range
 from unifier.report.estimates import display_name, join_words
 from unifier.report.plot_style import (
@@ -22,6 +22,7 @@ from unifier.report.plot_style import (
     label_ends,
     point_marker,
 )
+from unifier.report.schema import add_problem, read_rows
 
 COST_AXES = {"tokens": "tokens read", "flops": "FLOPs", "seconds": "seconds of training"}
 """The label of the horizontal axis for each cost."""
@@ -53,7 +54,7 @@ def draw_curves(conditions: Sequence[Condition], writer: FigureWriter) -> list[S
     tasks = list(dict.fromkeys(condition.task for condition in conditions))
     single = len(tasks) == len(conditions)
     folders = {row["folder"] for condition in conditions for row in condition.rows if row["folder"]}
-    logs = {folder: read_csv(path) for folder in folders if (path := folder / "metrics.csv").exists()}
+    logs = {folder: _read_log(folder / "metrics.csv") for folder in sorted(folders)}
     figures = _draw_loss(conditions, logs, writer) if single else []
     if single and len(tasks) > 1:
         return [
@@ -65,6 +66,17 @@ def draw_curves(conditions: Sequence[Condition], writer: FigureWriter) -> list[S
         for axis in ("tokens",) if single else COST_AXES:
             figures += _draw_scores(task, of_task, logs, axis, writer)
     return figures
+
+
+def _read_log(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a metrics.csv, or no rows if the costs do not increase from row to row."""
+    rows = read_rows(path, numeric=("budget/", "train/", "val/"))
+    for axis in COST_AXES:
+        costs = [float(cell) for row in rows if (cell := row.get(f"budget/{axis}"))]
+        if not all(before <= after for before, after in pairwise(costs)):
+            add_problem(path, f"budget/{axis} does not increase")
+            return []
+    return rows
 
 
 def select_conditions(conditions: Sequence[Condition], limit: int) -> list[Condition]:
@@ -158,7 +170,7 @@ def _references(conditions: Sequence[Condition]) -> list[Condition]:
 def _draw_scores(
     task: str, conditions: Sequence[Condition], logs: Logs, axis: str, writer: FigureWriter
 ) -> list[SavedFigure]:
-    """Draw one panel of scores, or no panel without logged scores. If `task` is empty, the panel shows all tasks."""
+    """Draw one panel of scores, if scores were logged. If `task` is empty, the panel shows all tasks."""
     selected = select_conditions(conditions, MAX_CURVES) if task else conditions
     normalized = not task and all(condition.normalized_score for condition in conditions)
     curves = {
@@ -197,7 +209,7 @@ def _draw_scores(
 
 
 def _draw_loss(conditions: Sequence[Condition], logs: Logs, writer: FigureWriter) -> list[SavedFigure]:
-    """Draw one panel of training losses, or no panel without logged losses."""
+    """Draw one panel of training losses, if losses were logged."""
     curves = {
         condition.task: curve
         for condition in conditions

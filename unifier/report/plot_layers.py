@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from unifier.files import read_csv
 from unifier.report.conditions import ResultRow, condition_label, label_with_experiment
 from unifier.report.estimates import join_nonempty
 from unifier.report.plot_style import (
@@ -22,6 +21,7 @@ from unifier.report.plot_style import (
     label_ends,
     point_marker,
 )
+from unifier.report.schema import read_rows
 
 SIMILARITY_MEASURES = {"cka": "linear CKA", "neighbors": "shared neighbors"}
 
@@ -165,11 +165,14 @@ def draw_gradients(rows: Sequence[ResultRow], writer: FigureWriter) -> list[Save
 
 def _read_cosines(folders: Iterable[Path]) -> dict[str, GradientCosines]:
     """Return the gradient cosines of each layer from interference.csv, averaged over runs."""
+    numbers = ("tokens", "cosine")
     runs: dict[str, dict[tuple[str, str], list[list[tuple[float, float]]]]] = defaultdict(lambda: defaultdict(list))
-    for path in filter(Path.exists, (folder / "interference.csv" for folder in folders)):
+    for path in (folder / "interference.csv" for folder in folders):
         run: dict[tuple[str, tuple[str, str]], list[tuple[float, float]]] = defaultdict(list)
-        for line in read_csv(path):
-            run[line["layer"], (line["task_a"], line["task_b"])].append((float(line["tokens"]), float(line["cosine"])))
+        for line in read_rows(path, ("layer", "task_a", "task_b", *numbers), numbers):
+            run[line["layer"], (line["task_a"], line["task_b"])].append(
+                (float(line["tokens"] or "nan"), float(line["cosine"] or "nan"))
+            )
         for (layer, pair), points in run.items():
             runs[layer][pair].append(points)
     # Points are matched by index, because the token counts differ slightly between seeds.

@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from unifier.files import read_json
 from unifier.report.conditions import Condition, by_priority, row_score_range
 from unifier.report.estimates import Estimate, display_name, format_number, join_nonempty, plus_minus
 from unifier.report.plot_curves import describe_selection, line_styles, select_conditions
@@ -27,6 +26,7 @@ from unifier.report.plot_style import (
     plot_heat_map,
     plot_intervals,
 )
+from unifier.report.schema import Confusion, Lengths, read_entry
 from unifier.report.summary import JointEffect, joint_effect
 from unifier.report.tables import describe_matching
 from unifier.report.transfer import TransferGrid, setting_grid, transfer_grids
@@ -39,6 +39,9 @@ MAX_NUMBERED_CLASSES = 20
 
 MAX_CLASSES = 60
 """Maximum number of classes for which a confusion matrix is drawn."""
+
+MAX_LABEL = 40
+"""Maximum length of the label of a class in a figure, in characters."""
 
 MAJORITY_FACTOR = 1.5
 """Minimum ratio of the largest class to the mean class size for a note on the largest class."""
@@ -204,7 +207,7 @@ def draw_confusions(conditions: Sequence[Condition], writer: FigureWriter) -> li
 
 def _read_confusions(condition: Condition) -> tuple[list[str], NDArray[np.int64]] | None:
     """Return the labels and the counts (true, predicted) summed over runs, or None if no run has counts."""
-    runs = _read_artifacts(condition, "confusions.json")
+    runs = [run for run in _read_artifacts(condition, "confusions.json", Confusion) if "counts" in run]
     if not runs:
         return None
     labels = runs[0]["labels"]
@@ -215,12 +218,13 @@ def _draw_confusion(
     condition: Condition, labels: list[str], counts: NDArray[np.int64], writer: FigureWriter
 ) -> SavedFigure:
     numbered = len(labels) <= MAX_NUMBERED_CLASSES
-    longest = max(map(len, labels))
+    shown = [textwrap.shorten(label, MAX_LABEL, placeholder="…") for label in labels]
+    longest = max(map(len, shown))
     side = (0.32 if numbered else 0.15) * len(labels) + LETTER_WIDTH * longest
     figure, axes = create_panel(max(side + 0.7, 2.6), side + 0.95)
     shares = counts / counts.sum(1, keepdims=True).clip(min=1)
     texts = [[f"{100 * share:.0f}" if numbered and share else "" for share in row] for row in shares]
-    plot_heat_map(axes, shares, (0, 1), texts, labels, labels, size=8.5)
+    plot_heat_map(axes, shares, (0, 1), texts, shown, shown, size=8.5)
     axes.tick_params(labelsize=9 if numbered else 6)
     axes.tick_params("x", rotation=90 if longest > 2 else 0)
     axes.set(title=condition.task, xlabel="predicted", ylabel="true")
@@ -230,9 +234,9 @@ def _draw_confusion(
         for label, count in zip(labels, row, strict=True)
     ]
     note = f"Rows: % of a class's test examples by predicted class; {condition.label}, {counts.sum():,} predictions"
-    class_shares = counts.sum(1) / counts.sum()
+    class_shares = counts.sum(1) / max(counts.sum(), 1)
     if class_shares.max() > MAJORITY_FACTOR / len(labels):
-        note += f". Always predicting {labels[class_shares.argmax()]} would score {100 * class_shares.max():.1f} %"
+        note += f". Always predicting {shown[class_shares.argmax()]} would score {100 * class_shares.max():.1f} %"
     name, alt = f"confusions-{condition.task}", f"confusion matrix, {condition.task}"
     return writer.save(figure, name, "confusions", alt, table, note)
 
@@ -276,16 +280,16 @@ def _draw_lengths(
 
 def _mean_buckets(condition: Condition) -> list[dict[str, float]]:
     """Return the length buckets of the test split with BLEU averaged over runs."""
-    runs = _read_artifacts(condition, "lengths.json")
+    runs = _read_artifacts(condition, "lengths.json", Lengths)
     # Only runs of one fold are used, because length buckets differ between folds.
     runs = [run for run in runs if [bucket["to"] for bucket in run] == [bucket["to"] for bucket in runs[0]]]
     return [{**group[0], "bleu": fmean(bucket["bleu"] for bucket in group)} for group in zip(*runs, strict=False)]
 
 
-def _read_artifacts(condition: Condition, name: str) -> list[Any]:
+def _read_artifacts(condition: Condition, name: str, kind: Any) -> list[Any]:
     """Read a JSON file from each run's folder, if the file exists, and return the entries of the condition's task."""
     paths = [row["folder"] / name for row in condition.rows if row["folder"]]
-    return [content for path in paths if path.exists() and (content := read_json(path).get(condition.task))]
+    return [content for path in paths if (content := read_entry(path, condition.task, kind))]
 
 
 def _matching_note(conditions: Sequence[Condition]) -> str:

@@ -3,12 +3,22 @@
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-from unifier.files import read_json
 from unifier.report.conditions import ResultRow, data_of, metric_of, metrics_of, row_score_range, task_score_range
+from unifier.report.schema import (
+    ComparisonFile,
+    ResultFile,
+    RowEntry,
+    SettingsFile,
+    TrialFacts,
+    TrunkPair,
+    fit,
+    read_object,
+)
 from unifier_tokenizers import InputError
 
 DEFAULT_FACTS = {"mode": "solo", "start": None, "shuffled": False, "trainable": "all", "varied": {}}
@@ -27,6 +37,13 @@ REQUIRED_RESULT_KEYS = {
     "budget": dict,
 }
 """The required keys of a result.json, with their types."""
+
+TRIAL_FACTS = ("experiment", "task", "seed", "mode", "start", "shuffled", "trainable", "varied")
+"""The keys of a row that say how the run was trained. With a wrong value, a score would belong to another condition."""
+
+RESULT_KEYS = ("name", "tasks", "seed", "status", "metrics", "parameters", "budget")
+
+COMPARISON_KEYS = ("name", "status", "rows")
 
 REQUIRED_COMPARISON_KEYS = {"name": str, "status": str, "rows": list}
 """The required keys of a comparison.json, with their types."""
@@ -47,7 +64,7 @@ class Results:
     problems: list[str] = field(default_factory=list[str])
     """One line for each excluded or incomplete run."""
     representation: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
-    """Similarities of pairs of trunks, where each trunk is described by the keys of a row."""
+    """One mapping per pair of trunks and layer. The entries "a" and "b" describe the two trunks."""
     recipes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list[tuple[str, Mapping[str, Any]]])
     """The recipes that repeat the runs, each as FILE:name with its settings."""
 
@@ -69,7 +86,7 @@ def read_results(folder: Path) -> Results:
     """
     for name, required in (("comparison.json", REQUIRED_COMPARISON_KEYS), ("result.json", REQUIRED_RESULT_KEYS)):
         if (folder / name).exists():
-            return collect_results(folder, read_json(folder / name, **required))
+            return collect_results(folder, _read_required(folder / name, required))
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     return _read_all_below(folder)
@@ -79,12 +96,13 @@ def collect_results(folder: Path, content: Mapping[str, Any]) -> Results:
     """Return the results in the content of a comparison.json or a result.json.
 
     Args:
-        folder: The folder of the file, which may not exist yet.
+        folder: The folder of the file. The file may not exist yet.
         content: The content of the file.
     """
     if "rows" in content:
-        problems = [str(line) for line in content.get("problems", ())]
-        showcase, rows = _split_showcase(_locate_runs(content["rows"], folder))
+        content, problems = fit(ComparisonFile, content, "comparison.json", COMPARISON_KEYS)
+        problems = [*map(str, content.get("problems", ())), *problems]
+        showcase, rows = _split_showcase(_locate_runs(content["rows"], folder, folder, problems))
         return Results(
             name=content["name"],
             rows=_usable_rows(rows, problems),
@@ -92,10 +110,11 @@ def collect_results(folder: Path, content: Mapping[str, Any]) -> Results:
             question=content.get("question") or "",
             status=content["status"],
             problems=problems,
-            representation=_trunk_pairs(content),
+            representation=_trunk_pairs(content, problems),
             recipes=_recipes(content),
         )
-    problems, settings = list[str](), _run_settings(folder)
+    content, problems = fit(ResultFile, content, "result.json", RESULT_KEYS)
+    settings = _run_settings(folder)
     rows = _usable_rows(_rows_of_run(folder, content, settings), problems)
     recipes = _recipes_of_run(settings)
     return Results(content["name"], rows, status=content["status"], problems=problems, recipes=recipes)
@@ -107,21 +126,28 @@ def _split_showcase(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], list[Re
     return showcase, [row for row in rows if row["mode"] != "showcase"]
 
 
-def run_folder(text: str, base: Path) -> Path | None:
+def run_folder(text: str, base: Path, root: Path | None = None) -> Path | None:
     """Find the folder of a run from the path in a row of comparison.json.
 
     Args:
         text: The path in the row, possibly empty.
-        base: The folder of the comparison. If all folders were moved together, the run is searched next to this folder.
+        base: The folder of the comparison. If all folders were moved together, the run is searched below this folder.
+        root: The folder of the report, by default `base`. No run outside of this folder is read, because a row can
+            name any folder.
 
     Returns:
         The path of the existing folder, or None.
     """
-    if not text:
+    if not text or "\0" in text:
         return None
-    tail = Path(*Path(text).parts[-2:])  # The layout of `runs` is <experiment>/<run id>.
-    candidates = (Path(text), base / text, base.parent.parent / tail, base / tail)
-    return next((path for path in candidates if path.is_dir()), None)
+    tail = Path(*Path(text).parts[-2:])  # The runs of a comparison are in <experiment>/<run id>.
+    candidates = (base / text, base.parent.parent / tail, base / tail)
+    top = (root or base).resolve()
+    for path in candidates:
+        with suppress(OSError, RuntimeError):  # A name that is too long, or a loop of links.
+            if path.is_dir() and top in path.resolve().parents:
+                return path
+    return None
 
 
 def find_changed_data(rows: Iterable[ResultRow]) -> list[str]:
@@ -142,20 +168,22 @@ def _read_all_below(folder: Path) -> Results:
     recipes: list[tuple[str, Mapping[str, Any]]] = []
     for path in sorted(folder.rglob("comparison.json")):
         try:
-            content = read_json(path, **REQUIRED_COMPARISON_KEYS)
-            _, rows = _split_showcase(_locate_runs(content["rows"], path.parent))
+            content = _read_required(path, REQUIRED_COMPARISON_KEYS)
+            content, faults = fit(ComparisonFile, content, str(path), COMPARISON_KEYS)
+            _, rows = _split_showcase(_locate_runs(content["rows"], path.parent, folder, faults))
         except InputError as error:
             problems.append(str(error))
             continue
+        problems += faults
         settings = {**content.get("settings", {}), "comparison": content["name"], **_comparison_terms(content)}
-        sources.append(_Source(settings, rows, _trunk_pairs(content)))
+        sources.append(_Source(settings, rows, _trunk_pairs(content, problems)))
         problems += map(str, content.get("problems", ()))
         recipes += _recipes(content)
     compared = {row["folder"].resolve() for source in sources for row in source.rows if row["folder"]}
     for run in sorted({path.parent for name in ("result.json", "settings.json") for path in folder.rglob(name)}):
         if run.resolve() not in compared:
             try:
-                sources.append(_read_run(run, recipes))
+                sources.append(_read_run(run, recipes, problems))
             except InputError as error:
                 if str(error) not in problems:
                     problems.append(str(error))
@@ -170,9 +198,12 @@ def _read_all_below(folder: Path) -> Results:
     return Results(folder.resolve().name, rows, problems=problems, representation=pairs, recipes=recipes)
 
 
-def _read_run(run: Path, recipes: list[tuple[str, Mapping[str, Any]]]) -> _Source:
-    """Return the source of a run outside a comparison, and append the run's recipe to `recipes`."""
-    result, settings = read_json(run / "result.json", **REQUIRED_RESULT_KEYS), _run_settings(run)
+def _read_run(run: Path, recipes: list[tuple[str, Mapping[str, Any]]], problems: list[str]) -> _Source:
+    """Return the source of a run outside a comparison, and append the run's recipe and faults to the lists."""
+    path = run / "result.json"
+    result, faults = fit(ResultFile, _read_required(path, REQUIRED_RESULT_KEYS), str(path), RESULT_KEYS)
+    settings = _run_settings(run)
+    problems += faults
     terms = {"comparison": settings.get("comparison") or "none", **_comparison_terms(settings.get("trial") or {})}
     rows = _rows_of_run(run, result, settings)
     recipes += _recipes_of_run(settings)
@@ -207,7 +238,11 @@ def _run_settings(folder: Path) -> dict[str, Any]:
         InputError: The run belongs to a comparison, but settings.json has no key "trial".
     """
     path = folder / "settings.json"
-    settings = read_json(path, settings=dict, seed=int) if path.exists() else {}
+    settings: dict[str, Any] = {}
+    if path.exists():
+        content = _read_required(path, {"settings": dict, "seed": int})
+        settings, _ = fit(SettingsFile, content, str(path), ("settings", "seed", "comparison", "trial"))
+        _, _ = fit(TrialFacts, settings.get("trial") or {}, str(path), TRIAL_FACTS)
     if (name := settings.get("comparison")) and not settings.get("trial"):
         raise InputError(
             f'{folder.parent}: settings.json of runs of the comparison "{name}" lacks their "trial": '
@@ -224,11 +259,35 @@ def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _trunk_pairs(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _trunk_pairs(content: Mapping[str, Any], problems: list[str]) -> list[Mapping[str, Any]]:
     """Return the pairs of trunks in a comparison.json, with the fold of each trunk as a separate key."""
-    return [
-        {**pair, **{side: _extract_fold(pair[side]) for side in "ab"}} for pair in content.get("representation", ())
-    ]
+    pairs = _fit_each(TrunkPair, content.get("representation", ()), "representation", tuple("ab"), problems)
+    return [{**pair, **{side: _extract_fold(pair[side]) for side in "ab"}} for pair in pairs]
+
+
+def _fit_each(
+    kind: type, entries: Iterable[Any], name: str, needed: Sequence[str], problems: list[str]
+) -> list[Mapping[str, Any]]:
+    """Return the entries that fit, and add at most one line per kind of fault to `problems`."""
+    fitting: list[Mapping[str, Any]] = []
+    for entry in entries:
+        try:
+            entry, faults = fit(kind, entry, name, needed)
+            fitting.append(entry)
+        except InputError as error:
+            faults = [str(error)]
+        problems += [fault for fault in faults if fault not in problems]
+    return fitting
+
+
+def _read_required(path: Path, required: Mapping[str, type]) -> dict[str, Any]:
+    """Read a JSON file. Raise InputError if a required key is missing or its value has another type."""
+    if not path.exists():
+        raise InputError(f"{path}: no such file; check that {path.parent} is the folder of a run")
+    content = read_object(path)
+    if missing := [name for name, kind in required.items() if not isinstance(content.get(name), kind)]:
+        raise InputError(f"{path}: broken (it lacks {', '.join(missing)})")
+    return content
 
 
 def _rows_of_run(folder: Path, result: Mapping[str, Any], settings: Mapping[str, Any]) -> list[ResultRow]:
@@ -238,11 +297,12 @@ def _rows_of_run(folder: Path, result: Mapping[str, Any], settings: Mapping[str,
     return [{**DEFAULT_FACTS, "mode": mode, **facts, **trial, "task": task} for task in result["tasks"]]
 
 
-def _locate_runs(rows: Iterable[ResultRow], base: Path) -> list[ResultRow]:
+def _locate_runs(rows: Iterable[Any], base: Path, root: Path, problems: list[str]) -> list[ResultRow]:
     rows = list(rows)
-    if not all(isinstance(row, Mapping) and {"experiment", "task", "seed"} <= row.keys() for row in rows):
-        raise InputError(f"{base / 'comparison.json'}: broken (a row lacks its experiment, task or seed)")
-    return [{**DEFAULT_FACTS, **row, "folder": run_folder(row.get("folder") or "", base)} for row in rows]
+    if rows and not any(isinstance(row, Mapping) and {"experiment", "task", "seed"} <= row.keys() for row in rows):
+        raise InputError(f"{base / 'comparison.json'}: broken (no row has its experiment, task and seed)")
+    fitting = _fit_each(RowEntry, rows, "a row of comparison.json", TRIAL_FACTS, problems)
+    return [{**DEFAULT_FACTS, **row, "folder": run_folder(row.get("folder") or "", base, root)} for row in fitting]
 
 
 def _add_distinguishing_settings(sources: Sequence[_Source]) -> list[_Source]:

@@ -1,10 +1,9 @@
-"""Tables of a report, as lists of rows of text, and sentences on equal costs."""
+"""Tables of a report, and sentences that list the equal and the different costs of runs."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from unifier.files import read_json
 from unifier.report.conditions import Condition, Contrast, ResultRow, contrasts, row_budget
 from unifier.report.estimates import (
     count_noun,
@@ -16,9 +15,10 @@ from unifier.report.estimates import (
     num_decimals,
     plus_minus,
 )
+from unifier.report.schema import Attention, read_entry
 
 MATCH_TOLERANCE = 0.02
-"""Maximum relative difference of costs that are reported as equal, which allows for one batch."""
+"""Maximum relative difference of costs that are reported as equal. The tolerance allows for one batch."""
 
 BUDGET_MEASURES = {
     "tokens": "tokens",
@@ -201,7 +201,7 @@ def run_table(rows: Sequence[ResultRow], labels: Mapping[int, str]) -> ReportTab
     table: dict[str, dict[str, str]] = {}
     for row in rows:
         result, folder = row["result"], row["folder"]
-        budget = result["budget"]
+        budget, speeds = result["budget"], result.get("speed") or {}
         cells = {
             "experiment": row["experiment"],
             "condition": labels[id(row)],
@@ -210,8 +210,8 @@ def run_table(rows: Sequence[ResultRow], labels: Mapping[int, str]) -> ReportTab
             "tokens": format_range(budget["tokens"]),
             "FLOPs": format_range(budget["flops"]),
             "seconds": format_range(budget["seconds"]),
-            "memory": f"{format_range(budget['peak_memory_bytes'])}B",
-            "tokens/s": format_range(result["speed"]["tokens_per_second"]) if result.get("speed") else EMPTY_CELL,
+            "memory": f"{format_range(memory)}B" if (memory := budget.get("peak_memory_bytes")) else EMPTY_CELL,
+            "tokens/s": format_range(speed) if (speed := speeds.get("tokens_per_second")) else EMPTY_CELL,
             "parameters": format_range(result["parameters"]["total"]),
             "run": folder.name if folder else "",
         }
@@ -261,10 +261,9 @@ def _mean_cell(
 
     The entropy is undefined for a single token, and the agreement is undefined for a single head.
     """
-    values = [value for layer in layers if (value := layer[name]) is not None]
+    values = [value for layer in layers if (value := layer.get(name)) is not None]
     return f"{format_number(fmean(values), places)}{unit}" if values else empty
 
 
 def _read_attention(row: ResultRow, task: str) -> dict[str, Any]:
-    path = row["folder"] / "attention.json" if row["folder"] else None
-    return read_json(path).get(task, {}) if path and path.exists() else {}
+    return (row["folder"] and read_entry(row["folder"] / "attention.json", task, Attention)) or {}

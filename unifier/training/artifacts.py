@@ -10,6 +10,7 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Collection, Generator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -32,6 +33,7 @@ from unifier.heads.head import Head
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.text_metrics import sentence_bleu
 from unifier.report.page import write_report
+from unifier.report.schema import HASHES_FILE
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.probe import probe
 from unifier.training.result import Result
@@ -52,6 +54,9 @@ MAX_SECONDS, MAX_SAMPLE_RATE = 5.0, 16_000
 
 MAX_LETTERS = 500
 """Maximum length of a text in samples.json, in characters."""
+
+MAX_DENSE_CLASSES = 100
+"""Maximum number of classes with a dense confusion matrix in confusions.json, whose size is quadratic."""
 
 LENGTH_BUCKETS = 8
 """Maximum number of groups of test examples per task in lengths.json."""
@@ -83,8 +88,17 @@ def write_artifacts(
             write_json(folder / "lengths.json", lengths)
     with warn_on_error(folder, "its representations and attention"):
         probe(model, val, folder)
+    with warn_on_error(folder, HASHES_FILE):
+        write_json(folder / HASHES_FILE, hash_files(folder))
     with warn_on_error(folder, "report.html"):
         write_report(folder, result.content())
+
+
+def hash_files(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 hash of each result file in a run's folder. A report refuses a file that changes later."""
+    names = [*(f"{name}.csv" for name in ("metrics", "predictions", "interference")), "representations.npz"]
+    names += [f"{name}.json" for name in ("samples", "confusions", "lengths", "attention")]
+    return {name: sha256((folder / name).read_bytes()).hexdigest() for name in names if (folder / name).exists()}
 
 
 @contextmanager
@@ -241,7 +255,8 @@ def confusion_counts(
 
     Returns:
         For each task, the "labels" of the C classes and the matrix "counts" (C, C). The matrix rows are true classes,
-        and the matrix columns are predicted classes.
+        and the matrix columns are predicted classes. With more than `MAX_DENSE_CLASSES` classes, there are "cells"
+        instead: the true class, the predicted class and the count of each nonzero entry of the matrix.
     """
     confusions: dict[str, dict[str, list[Any]]] = {}
     for name, task in tasks.items():
@@ -249,8 +264,13 @@ def confusion_counts(
             examples = open_split(task.source, "test")
             predicted = torch.stack([probabilities.argmax() for probabilities in predictions[name].values()])
             true = torch.stack([task.head.encode(target_of(examples, index)) for index in predictions[name]])
-            counts = multiclass_confusion_matrix(predicted, true, num_classes=len(task.head.labels))
-            confusions[name] = {"labels": list(task.head.labels), "counts": counts.tolist()}
+            labels = list(task.head.labels)
+            if len(labels) > MAX_DENSE_CLASSES:
+                cells, counts = torch.stack([true, predicted], 1).unique(dim=0, return_counts=True)
+                confusions[name] = {"labels": labels, "cells": torch.cat([cells, counts[:, None]], 1).tolist()}
+            else:
+                matrix = multiclass_confusion_matrix(predicted, true, num_classes=len(labels))
+                confusions[name] = {"labels": labels, "counts": matrix.tolist()}
     return confusions
 
 
