@@ -1,4 +1,6 @@
-"""Units of one example and Tokens of a batch, which tokenizers, trunks and heads exchange.
+"""The classes `Units` (one example) and `Tokens` (a batch).
+
+Tokenizers produce units and tokens. Trunks and heads receive tokens.
 
 Letters used in every docstring and comment:
 
