@@ -1,6 +1,8 @@
 """A download is complete and verified or leaves nothing. Errors name the files and their folder."""
 
+import fcntl
 import hashlib
+import os
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -54,6 +56,19 @@ def test_missing_files_are_downloaded_once(base_url: str, cache: Path, capfd: py
     assert {path.name: path.read_bytes() for path in cache.iterdir()} == dict.fromkeys(files, CONTENT)
     assert ensure_files("some", "http://127.0.0.1:1/", files) == cache
     assert capfd.readouterr().out == ""  # The last line of standard output is reserved for the run's folder.
+
+
+def test_folder_of_a_killed_download_is_removed(base_url: str, cache: Path) -> None:
+    for name in ("killed", "running"):
+        (cache / f".download-{name}").mkdir(parents=True)
+        (cache / f".download-{name}" / "a.bin").write_bytes(b"part")
+    descriptor = os.open(cache / ".download-running", os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    ensure_files("some", base_url, {"a.bin": GOOD})
+    assert {path.name for path in cache.iterdir()} == {"a.bin", ".download-running"}
+    os.close(descriptor)
+    ensure_files("some", base_url, {"a.bin": GOOD})
+    assert [path.name for path in cache.iterdir()] == ["a.bin"]
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """Functions that download data sets and check their hashes, and a reader of MNIST's idx files."""
 
+import fcntl
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from http.client import HTTPException
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from urllib.error import HTTPError
@@ -24,6 +27,9 @@ from unifier_tokenizers.errors import one_line
 
 TIMEOUT_SECONDS = 30
 """Number of seconds without data from the server after which a download fails."""
+
+UNFINISHED = ".download-"
+"""Prefix of the temporary folders of downloads."""
 
 CHUNK_BYTES = 1 << 16
 """Number of bytes that are downloaded between two updates of the progress bar."""
@@ -55,6 +61,8 @@ def ensure_files(name: str, base_url: str, files: Mapping[str, RemoteFile], data
         InputError: Files are missing and cannot be downloaded. The message contains the files' names and the folder.
     """
     folder = data_folder(name, data)
+    if data is None and not os.environ.get("UNIFIER_DATA"):
+        _remove_unfinished(folder)
     if not (missing := [file for file in files if not (folder / file).is_file()]):
         return folder
     if data is not None or os.environ.get("UNIFIER_DATA"):
@@ -75,6 +83,24 @@ def ensure_files(name: str, base_url: str, files: Mapping[str, RemoteFile], data
     return folder
 
 
+def _remove_unfinished(folder: Path) -> None:
+    """Remove the temporary folders of downloads that were killed. A running download locks its temporary folder."""
+    for temporary in folder.glob(f"{UNFINISHED}*"):
+        with suppress(OSError), _locked(temporary):
+            rmtree(temporary)
+
+
+@contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    """Lock a folder until the end of the block or of the process. Raises OSError if the folder is already locked."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def download(url: str, path: Path, expected: RemoteFile) -> None:
     """Download one file to `path`, with a progress bar if standard error is a terminal.
 
@@ -86,7 +112,8 @@ def download(url: str, path: Path, expected: RemoteFile) -> None:
     disable = not sys.stderr.isatty()
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with (
-        TemporaryDirectory(dir=path.parent, prefix=".download-") as temporary,
+        TemporaryDirectory(dir=path.parent, prefix=UNFINISHED) as temporary,
+        _locked(Path(temporary)),
         Progress(*columns, console=Console(stderr=True), transient=True, disable=disable) as progress,
         urlopen(url, timeout=TIMEOUT_SECONDS) as response,
     ):
