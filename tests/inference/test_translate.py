@@ -1,8 +1,10 @@
 """`unifier translate` from end to end, with a small run."""
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 import os
 import re
 import subprocess
@@ -66,6 +68,34 @@ def test_lines_do_not_depend_on_blocks(block: int, group: int, monkeypatch: pyte
     assert max(map(len, groups)) <= group
 
 
+def test_long_lines_are_cut_named_and_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "MAX_READ_BYTES", 100_001)
+    monkeypatch.setattr(module, "MAX_LINE_BYTES", 1_000_000)
+    text = ("é" * 100_000 + "\ntwo\n" + "y" * 100_002).encode()
+    lines = [line for group in read_as_it_arrives(io.BytesIO(text), "input") for line in group]
+    assert [(number, len(line)) for number, line in lines] == [(1, 100_000), (2, 3), (3, 100_001)]
+    err = capsys.readouterr().err
+    assert ("input, line 1: 200,000 bytes" in err, "input, line 3: 100,002 bytes" in err) == (True, True)
+    with Path("/dev/zero").open("rb") as endless, pytest.raises(InputError, match="endless, line 1"):
+        list(read_as_it_arrives(endless, "endless"))
+
+
+def test_input_has_old_line_ends_or_compression(tmp_path: Path) -> None:
+    for text in ("one\rtwo\rthree", "one\rtwo\rthree\r", "one\rtwo\rthree" * 9000):
+        groups = read_as_it_arrives(io.BytesIO(text.encode()), "input")
+        assert [line.decode() for group in groups for _, line in group] == text.removesuffix("\r").split("\r")
+    for name, compress in (("a.GZ", gzip.compress), ("a.bz2", bz2.compress), ("a.txt", lzma.compress)):
+        (tmp_path / name).write_bytes(compress(b"one\ntwo"))
+        with open_input(str(tmp_path / name)) as file:
+            assert [*read_as_it_arrives(file, name)] == [[(1, b"one")], [(2, b"two")]]
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "/dev/zero", "a\0b", "x" * 300, "gone"):
+        with pytest.raises(InputError):
+            open_input(str(tmp_path / name))
+
+
 def test_n_best_rows_are_best_first(translator: Translator) -> None:
     rows = [row.split("\t") for row in translated(translator, "\n".join(LINES[:4]), n_best=3, beam=4)]
     assert [row[0] for row in rows] == ["1"] * 3 + ["2"] + ["3"] * 3 + ["4"] * 3
@@ -124,6 +154,11 @@ def test_longer_line_is_translated_or_refused(
     with pytest.raises(InputError, match=r"input, line 2: .*--long translate"):
         translate(translator, io.BytesIO(f"two\n{long}\nthree".encode()), "input", out, DecodingOptions(long="refuse"))
     assert out.getvalue().splitlines() == translated(translator, "two"), "the lines before it are translated"
+    endless = " ".join(["one"] * 200_000)
+    assert translated(translator, f"two\n{endless}\nthree")[0::2] == texts[0::2]
+    assert f"input, line 2: {200_001 - 8 * translator.longest:,} tokens are left out" in re.sub(
+        "(line 2: ).*and ", r"\1", capsys.readouterr().err
+    )
     # A truncated translation causes a warning.
     monkeypatch.setattr(TranslationHead, "max_lengths", lambda _, tokens: torch.full((len(tokens.mask),), 2))
     translated(translator, "one two three four\n")
@@ -208,7 +243,7 @@ def test_command_refuses_in_one_line(
         (run, [tmp_path], f"{tmp_path} cannot be read"),
         (run, [os.devnull, "--attention", page], str(page)),
         (run, [os.devnull, "--attention", tmp_path], f"{tmp_path} is a folder"),
-        (run, [gone, "--attention", tmp_path / "out.html"], "gone cannot be read"),
+        (run, [gone, "--attention", tmp_path / "out.html"], f"{gone}"),
     ):
         assert main(["translate", str(run_folder), *map(str, arguments)]) == 2
         printed = capsys.readouterr()

@@ -1,8 +1,7 @@
 """Translation of a file line by line, and an HTML page of alignments."""
 
-import gzip
+import os
 import sys
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -14,6 +13,7 @@ from typing import Any, Literal, TextIO, final, get_args
 import numpy as np
 import torch
 
+from unifier.data.text_files import DECOMPRESSION_ERRORS, open_stream
 from unifier.files import create_temporary, print_status, printable
 from unifier.heads.generation import Hypothesis, check_length_penalty
 from unifier.heads.text_generation import TextGenerationHead
@@ -27,6 +27,16 @@ LongInput = Literal["translate", "refuse"]
 
 BLOCK_BYTES = 1 << 16
 """The number of bytes to read at a time."""
+
+MAX_READ_BYTES = 1 << 20
+"""The number of bytes of a line that are read."""
+
+MAX_LINE_BYTES = 1 << 28
+"""Largest number of bytes in a line. A device such as /dev/zero has no line ends."""
+
+MAX_LENGTH_RATIO = 8
+"""A line is translated up to this multiple of the tokens of the longest text in training. Attention to more tokens
+would fill the memory."""
 
 MAX_BATCH_LINES = 64
 """The maximum number of lines that are translated together."""
@@ -162,50 +172,76 @@ class AlignmentPage:
 
 
 def open_input(path: str | None) -> BufferedIOBase:
-    """Open a file. Without a path, open standard input. A file with the ending .gz is decompressed."""
+    """Open a regular file, which may be compressed (.gz, .bz2 or .xz). Without a path, open standard input."""
     if path is None:
         if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  A closed stdin is None in Python.
             raise InputError("there is no standard input: give a file")
         return open(sys.stdin.fileno(), "rb", closefd=False)
-    try:
-        return gzip.open(path) if path.endswith(".gz") else Path(path).open("rb")
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    # /dev/null is not a regular file, but it is an empty input.
+    return Path(path).open("rb") if path == os.devnull else open_stream(Path(path))
 
 
 def read_as_it_arrives(file: BufferedIOBase, name: str) -> Iterator[list[Line]]:
     """Yield groups of at most `MAX_BATCH_LINES` lines of a file, as soon as the lines arrive.
 
-    Only a line feed ends a line. A carriage return before a line feed is removed. A byte order mark at the start of the
-    file is removed.
+    Only a line feed ends a line. A carriage return before a line feed is removed. If the first `BLOCK_BYTES` bytes
+    contain no line feed, a carriage return ends a line. A byte order mark at the start of the file is removed. Only the
+    first `MAX_READ_BYTES` bytes of a line are read. A warning counts the other bytes.
 
     Args:
         file: The open file.
         name: The file's name for error messages.
 
     Raises:
-        InputError: The file cannot be read or decompressed.
+        InputError: The file cannot be read or decompressed, or a line has more than `MAX_LINE_BYTES` bytes.
     """
-    number, unfinished = 0, list[bytes]()
+    number, start, size, end = 0, bytearray(), 0, b"\n"
     while True:
         try:
             block = file.read1(BLOCK_BYTES)
-        except (OSError, EOFError, zlib.error) as error:
+        except DECOMPRESSION_ERRORS as error:
             raise InputError(f"{name} cannot be read: {one_line(error)}") from error
-        *lines, last = block.split(b"\n")
-        if lines:
-            lines[0], unfinished = b"".join([*unfinished, lines[0]]), []
-        unfinished.append(last)
-        if not block and any(unfinished):
-            lines = [b"".join(unfinished)]
-        for start in range(0, len(lines), MAX_BATCH_LINES):
-            group = [line.removesuffix(b"\r") for line in lines[start : start + MAX_BATCH_LINES]]
+        is_first = not number and end == b"\n" and b"\n" not in block and (not block or size >= BLOCK_BYTES)
+        if is_first and b"\r" in start[:-1]:
+            end, block, start, size = b"\r", bytes(start) + block, bytearray(), 0
+        is_last = not block
+        *ended, rest = block.split(end)
+        lines: list[bytes] = []
+        for part in ended or ([b""] if is_last and size else []):
+            lines.append(_finish_line(start, part, size + len(part), f"{name}, line {number + len(lines) + 1}"))
+            start, size = bytearray(), 0
+        start += rest[: MAX_READ_BYTES + 1 - len(start)]
+        size += len(rest)
+        if size > MAX_LINE_BYTES:
+            raise InputError(
+                f"{name}, line {number + len(lines) + 1}: the line has over {MAX_LINE_BYTES:,} bytes: give a text file"
+            )
+        for first in range(0, len(lines), MAX_BATCH_LINES):
+            group = lines[first : first + MAX_BATCH_LINES]
             if not number:
                 group[0] = group[0].removeprefix(b"\xef\xbb\xbf")
             yield list(enumerate(group, start=number + 1))
             number += len(group)
-        if not block:
+        if is_last:
             return
+
+
+def _finish_line(start: bytearray, part: bytes, size: int, place: str) -> bytes:
+    """Return a line from its start and its last part, without a carriage return at its end.
+
+    Args:
+        start: The first bytes of the line, at most `MAX_READ_BYTES` + 1 bytes.
+        part: The last bytes of the line.
+        size: Number of bytes in the line.
+        place: The file and line for the warning that only `MAX_READ_BYTES` bytes are read.
+    """
+    if size <= MAX_READ_BYTES:
+        return (bytes(start) + part).removesuffix(b"\r")
+    line, cut = bytes(start) + part, MAX_READ_BYTES
+    while cut and line[cut] & 0xC0 == 0x80:  # A character of UTF-8 is not divided.
+        cut -= 1
+    _warn(f"{place}: {size:,} bytes; only the first {cut:,} bytes are read, and {size - cut:,} bytes are left out")
+    return line[:cut]
 
 
 def translate(
@@ -277,6 +313,12 @@ def _encode(translator: Translator, line: bytes, place: str, long: LongInput) ->
         message = f"{place}: {length} tokens, but the longest text in training had {translator.longest} tokens"
         if long == "refuse":
             raise InputError(f"{message}; to translate the line anyway, give --long translate")
+        if (most := MAX_LENGTH_RATIO * translator.longest) < length:
+            _warn(
+                f"{message}; only the first {most:,} tokens ({MAX_LENGTH_RATIO} times the longest text) are "
+                f"translated, and {length - most:,} tokens are left out"
+            )
+            return Units(torch.cat([units.values[: most - 1], units.values[-1:]]), units.positions[:, :most])
         _warn(f"{message}; the line is translated anyway")
     return units
 
