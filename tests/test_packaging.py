@@ -50,3 +50,10 @@ def test_wheel_runs_a_recipe_elsewhere(tmp_path: Path) -> None:
     settings = ["steps=1", "dim=8", "depth=1", "heads=1", "num_validations=1"]
     last = run(python, "-m", "unifier", "run", "pictures", *settings, "--track", "off").splitlines()[-1]
     assert (tmp_path / last / "result.json").exists()
+
+
+def test_user_id_without_a_name_or_home() -> None:
+    program = "import os, pwd; os.getuid = lambda: 54321; import unifier, getpass, pathlib; getpass.getuser()"
+    environment = {name: os.environ[name] for name in os.environ if name not in ("HOME", "LOGNAME", "USER", "USERNAME")}
+    command = [sys.executable, "-c", f"{program}; pathlib.Path.home()"]
+    subprocess.run(command, env=environment, check=True)

@@ -1,11 +1,13 @@
 """Logs of a run's metrics: metrics.csv, Weights & Biases and TensorBoard."""
 
 import os
+import re
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast, final
 
@@ -13,7 +15,7 @@ from lightning.pytorch.loggers import Logger
 from requests.utils import get_netrc_auth
 
 from unifier.experiment import Task
-from unifier.files import read_csv, read_json, write_csv
+from unifier.files import printable, read_csv, read_json, write_csv
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier_tokenizers import Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer
@@ -25,6 +27,15 @@ WandbMode = Literal["online", "offline", "disabled", "shared"]
 
 CONNECT_SECONDS = 30.0
 """Maximum time in seconds to wait for W&B's server if $WANDB_INIT_TIMEOUT is not set."""
+
+MAX_TAG, MAX_NAME = 64, 128
+"""Maximum lengths of W&B's tags and names."""
+
+MAX_ID, MAX_KEY = 56, 40
+"""Maximum lengths of ids and of keys, because W&B joins an id, a key and a hash to the name of an artifact."""
+
+RESERVED = re.compile(r"[/\\#?%:;,']")
+"""Characters that W&B refuses in a run's id or in the name of a project."""
 
 MODALITY_TAGS = {SubwordTokenizer: "text", PatchTokenizer: "image", AudioTokenizer: "audio"}
 TASK_TAGS = {TextGenerationHead: "translation", ClassificationHead: "classification", TaggingHead: "tagging"}
@@ -151,7 +162,7 @@ class TensorBoard:
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Add scalars."""
         for name, value in metrics.items():
-            self.writer.add_scalar(name, value, step)
+            self.writer.add_scalar(printable(name), value, step)
 
     def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
         """Do nothing, because the files are already in the run's folder."""
@@ -182,7 +193,7 @@ class WeightsAndBiases:
         """Start or resume the W&B run. If the server cannot be reached, the run is stored offline.
 
         Args:
-            folder: The run's folder. The name of the folder is the id of the W&B run.
+            folder: The run's folder. The name of the folder is the id of the W&B run. A long id is shortened.
             project: The name of the W&B project.
             group: The group of runs in W&B.
             job_type: "train", "pretrain", "transfer" or "evaluate".
@@ -196,14 +207,14 @@ class WeightsAndBiases:
         self.folder = folder
         init = partial(
             wandb.init,
-            project=project,
-            group=group,
+            project=wandb_name(project),
+            group=shorten_name(group),
             job_type=job_type,
-            tags=list(tags),
+            tags=list(dict.fromkeys(shorten_name(tag, MAX_TAG) for tag in tags if tag)),
             config=dict(config),
             dir=folder,
-            id=folder.name,
-            name=folder.name,
+            id=wandb_name(folder.name, MAX_ID),
+            name=shorten_name(folder.name),
             resume="allow",
             settings=wandb.Settings(
                 silent=True, console="off", init_timeout=float(os.environ.get("WANDB_INIT_TIMEOUT", CONNECT_SECONDS))
@@ -230,7 +241,7 @@ class WeightsAndBiases:
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Log metrics."""
-        self.run.log(dict(metrics))
+        self.run.log({printable(name): value for name, value in metrics.items()})
 
     def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
         """Log the samples, the figures with their numbers, and the report. Update the summary of the run."""
@@ -239,13 +250,14 @@ class WeightsAndBiases:
         samples = folder / "samples.json"
         for task, rows in (read_json(samples) if samples.exists() else {}).items():
             table = wandb.Table(columns=list(rows[0]), data=[_table_row(row) for row in rows])
-            self.run.log({f"samples/{task}": table})
+            self.run.log({f"samples/{shorten_name(task, MAX_KEY)}": table})
         for numbers in sorted((folder / "figures").glob("*.csv")):
             if lines := read_csv(numbers):
                 table = wandb.Table(columns=list(lines[0]), data=[list(line.values()) for line in lines])
-                self.run.log({f"numbers/{numbers.stem}": table})
+                self.run.log({f"numbers/{shorten_name(numbers.stem, MAX_KEY)}": table})
         for page in (*sorted((folder / "figures").glob("*.svg")), *folder.glob("report.html")):
-            self.run.log({page.stem: wandb.Html(page.read_text(encoding="utf-8"), inject=False)})
+            content = wandb.Html(page.read_text(encoding="utf-8"), inject=False)
+            self.run.log({shorten_name(page.stem, MAX_KEY): content})
         # The summary already contains the highest validation scores. Sweeps need the last score as a plain number.
         summary = {name: value for name, value in metrics.items() if self.run.sweep_id or not name.startswith("val/")}
         self.run.summary.update(summary)
@@ -276,6 +288,19 @@ def _table_row(sample: Mapping[str, str]) -> list[Any]:
         wandb.Html(elements[name].format(value), inject=False) if name in elements else value
         for name, value in sample.items()
     ]
+
+
+def shorten_name(name: str, max_length: int = MAX_NAME) -> str:
+    """Escape control characters. If the name is too long, replace its end with a hash of the name."""
+    name = printable(name)
+    if len(name) <= max_length:
+        return name
+    return f"{name[: max_length - 9]}-{sha256(name.encode()).hexdigest()[:8]}"
+
+
+def wandb_name(name: str, max_length: int = MAX_NAME) -> str:
+    """Return an id or a project's name that W&B accepts: short, and without reserved characters and outer spaces."""
+    return shorten_name(RESERVED.sub("_", name.strip()) or "_", max_length)
 
 
 def wandb_mode(track: TrackMode | None) -> WandbMode:
