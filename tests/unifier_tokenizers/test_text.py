@@ -80,6 +80,14 @@ def test_a_word_of_a_megabyte_takes_linear_time(level: Level) -> None:
     assert time.monotonic() - start < 10
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("level", LEVELS)
+def test_long_text_has_the_ids_of_its_words(level: Level) -> None:
+    text = "".join(random.Random(0).choices("ab's  \n\té!", k=300_000))
+    vocabulary = Vocabulary.fit([text], size=400, level=level)
+    assert vocabulary.encode(text) == vocabulary.codec.encode(" " + text).ids
+
+
 @pytest.mark.parametrize("path", [Path("/dev/zero"), Path("gone"), Path("a\0b"), Path("x" * 300)])
 def test_files_must_be_regular(path: Path) -> None:
     with pytest.raises(InputError):

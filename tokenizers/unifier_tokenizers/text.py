@@ -32,6 +32,9 @@ PAD, UNK, BOS, EOS = range(4)
 SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>")
 """The special entries, which come first in every vocabulary. The text "<pad>" is not encoded as a special entry."""
 
+LONG_PART = re.compile(r".{65536}.*?\S(?=\s)|.+", re.DOTALL)
+"""Parts of a long text, which end before white space. Encoding a text of 4 MB at one time would take 1 GB of memory."""
+
 MAX_WORD_BYTES = 1000
 """Length of a word at the levels "bpe" and "byte". A longer word is cut into words of this length.
 
@@ -116,7 +119,8 @@ class Vocabulary:
     def encode(self, text: str) -> list[int]:
         """Encode a text as ids. No begin token or end token is added."""
         try:
-            return self.codec.encode(" " + text, add_special_tokens=False).ids
+            parts = [" " + text] if len(text) < 1 << 16 else LONG_PART.findall(" " + text)
+            return [i for part in parts for i in self.codec.encode(part, add_special_tokens=False).ids]
         except TypeError as error:
             raise _unicode_error(text) from error
 
