@@ -1,8 +1,10 @@
 """Groups of rows that differ only in seed or fold (conditions), and differences between conditions (contrasts)."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
 from typing import Any, final
 
@@ -77,7 +79,7 @@ class Condition:
         """The condition's values of the settings that differ between conditions."""
         return self.rows[0]["varied"]
 
-    @property
+    @cached_property
     def test_setup(self) -> tuple[str, ...]:
         """The metric and the test data. Only conditions with equal test setups can be ranked."""
         data = data_of(self.rows[0])
@@ -92,12 +94,12 @@ class Condition:
         """
         return "fold" if "fold" in self.rows[0] else "seed"
 
-    @property
+    @cached_property
     def run_scores(self) -> RunScores:
         """The score of each run on the test split."""
         return self._run_scores("test")
 
-    @property
+    @cached_property
     def normalized_run_scores(self) -> RunScores | None:
         """The score of each run, scaled to 0 at chance and 100 at the reference score, or None without a reference."""
         if (span := self.score_span) is None:
@@ -105,7 +107,7 @@ class Condition:
         chance = row_score_range(self.rows[0])["chance"]
         return {run: 100 * (score - chance) / span for run, score in self.run_scores.items()}
 
-    @property
+    @cached_property
     def score_span(self) -> float | None:
         """The reference score minus the chance score, or None if the task has no reference score."""
         score_range = row_score_range(self.rows[0])
@@ -113,17 +115,17 @@ class Condition:
             return None
         return score_range["reference"] - score_range["chance"]
 
-    @property
+    @cached_property
     def scores(self) -> dict[int, float]:
         """The score on the test split for each seed or fold."""
         return mean_by_unit(self.run_scores)
 
-    @property
+    @cached_property
     def normalized_scores(self) -> dict[int, float] | None:
         """The normalized score for each seed or fold, or None if the task has no reference score."""
         return None if (scores := self.normalized_run_scores) is None else mean_by_unit(scores)
 
-    @property
+    @cached_property
     def validation_score(self) -> float:
         """The mean validation score, or -inf if a run has no validation score. Conditions are ranked by this score."""
         name = f"val/{self.task}/{self.metric}"
@@ -137,12 +139,12 @@ class Condition:
         row = self.rows[0]
         return data_of(row).get("max_score") if self.metric == first_metric(row) else None
 
-    @property
+    @cached_property
     def score(self) -> Estimate:
         """The mean raw score over seeds or folds."""
         return estimate(self.scores.values(), self.unit)
 
-    @property
+    @cached_property
     def normalized_score(self) -> Estimate | None:
         """The mean normalized score over seeds or folds, or None if the task has no reference score."""
         return None if (scores := self.normalized_scores) is None else estimate(scores.values(), self.unit)
@@ -190,9 +192,9 @@ def group_conditions(rows: Iterable[ResultRow]) -> list[Condition]:
     for row in rows:
         groups.setdefault((row["task"], condition_label(row), row["experiment"]), []).append(row)
     conditions: list[Condition] = []
+    counts = Counter(key[:2] for key in groups)
     for (task, label, experiment), group in groups.items():
-        same_label = [key for key in groups if key[:2] == (task, label)]
-        full_label = label_with_experiment(label, experiment, alone=len(same_label) == 1)
+        full_label = label_with_experiment(label, experiment, alone=counts[task, label] == 1)
         conditions.append(Condition(task, full_label, metric_of(group[0]), group))
     tasks = list(dict.fromkeys(condition.task for condition in conditions))
     modes = ("solo", "joint", "transfer")
