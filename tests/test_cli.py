@@ -3,6 +3,7 @@
 import csv
 import errno
 import json
+import resource
 import shutil
 import signal
 import subprocess
@@ -375,3 +376,23 @@ def test_resumed_run_keeps_its_settings(file: Path, uninterrupted: Path, tmp_pat
         assert run(experiment, *setting, "--resume", str(folder)) == 2
         assert message in capsys.readouterr().err
     assert read_result(uninterrupted) == before
+
+
+@pytest.mark.parametrize(("name", "needed"), [("NOFILE", "64"), ("AS", "8,589,934,592")])
+def test_low_limit_is_raised_or_refused(
+    name: str, needed: str, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    kind, limits = getattr(resource, f"RLIMIT_{name}"), list[tuple[int, int]]()
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: limits.append(limit))
+    for hard in (48, resource.RLIM_INFINITY):
+        monkeypatch.setattr(resource, "getrlimit", lambda asked, hard=hard: (20, hard) if asked == kind else (-1, -1))
+        main(["report", str(file)])
+        assert (needed in capsys.readouterr().err) == (hard == 48)
+    assert limits == [(int(needed.replace(",", "")), resource.RLIM_INFINITY)]
+
+
+def test_full_limits_are_named(monkeypatch: pytest.MonkeyPatch, file: Path, capsys: Capture) -> None:
+    for number, remedy in ((errno.EFBIG, "ulimit -f"), (errno.EMFILE, "64"), (errno.EAGAIN, "ulimit -u")):
+        monkeypatch.setattr("unifier.report.page.report_on", Mock(side_effect=OSError(number, "limit", "a.csv")))
+        assert main(["report", str(file)]) == 2
+        assert remedy in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import errno
 import json
 import os
 import signal
@@ -17,6 +18,9 @@ from pathlib import Path
 from typing import Any, NoReturn, final
 
 from unifier.files import print_status, printable
+
+MIN_LIMITS = {"NOFILE": (64, "open files", "ulimit -n"), "AS": (8 << 30, "bytes of memory", "ulimit -v")}
+"""The smallest limits with which a run of one worker works: the number, the unit and the command that shows a limit."""
 
 PLUGIN_KINDS = ("tokenizers", "heads", "sources")
 
@@ -41,9 +45,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = _print_warning
             with _interrupt_on_sigterm():
+                if options.act is not act_list:
+                    check_limits()
                 return options.act(options) or 0
     except BaseException as error:
         return _report_error(error)
+
+
+_LIMIT_HINTS = {
+    errno.EFBIG: "; the checkpoints and the cache need `ulimit -f unlimited`",
+    errno.EMFILE: f"; a run needs `ulimit -n {MIN_LIMITS['NOFILE'][0]}`, and each worker 8 more",
+    errno.EAGAIN: "; the workers and threads need a higher `ulimit -u`",
+}
+
+
+def check_limits() -> None:
+    """Raise the limits of `MIN_LIMITS` if the system allows higher limits, because torch fails under low limits.
+
+    Raises:
+        InputError: A limit is too low.
+    """
+    import resource
+
+    for name, (needed, unit, command) in MIN_LIMITS.items():
+        kind = getattr(resource, f"RLIMIT_{name}")
+        soft, hard = resource.getrlimit(kind)
+        if resource.RLIM_INFINITY not in (soft, hard) and hard < needed:
+            from unifier_tokenizers.errors import InputError
+
+            raise InputError(
+                f"the limit is {hard:,} {unit}, but {needed:,} are needed: raise the limit, see `{command}`"
+            )
+        if soft != resource.RLIM_INFINITY and soft < needed:
+            resource.setrlimit(kind, (needed, hard))
 
 
 def _report_error(error: BaseException) -> int:
@@ -62,7 +96,8 @@ def _report_error(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError) and not _print_line():
         return 1
     if isinstance(error, OSError) and is_recoverable(error):
-        print_status(f"unifier: {error.filename2 or error.filename or 'the disk'}: {error.strerror}", sys.stderr)
+        hint = _LIMIT_HINTS.get(error.errno or 0, "")
+        print_status(f"unifier: {error.filename2 or error.filename or 'the disk'}: {error.strerror}{hint}", sys.stderr)
         _print_folder(error)
         return 2
     if isinstance(error, (SystemExit, GeneratorExit)):

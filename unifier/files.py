@@ -23,12 +23,14 @@ RECOVERABLE_ERRORS = {
     errno.ENOSPC,
     errno.EDQUOT,
     errno.EFBIG,
+    errno.EMFILE,
+    errno.EAGAIN,
     errno.EACCES,
     errno.EPERM,
     errno.EROFS,
     errno.ENAMETOOLONG,
 }
-"""Error numbers of problems that a user can solve: no space, no permission, a read-only disk or a long name."""
+"""Error numbers of problems that a user can solve, such as no space, no permission, a long name or a limit."""
 
 
 def is_recoverable(error: BaseException) -> bool:
