@@ -72,7 +72,7 @@ def test_long_lines_are_cut_named_and_counted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(module, "MAX_READ_BYTES", 100_001)
-    monkeypatch.setattr(module, "MAX_LINE_BYTES", 1_000_000)
+    monkeypatch.setattr(module, "MAX_SKIPPED_BYTES", 1_000_000)
     text = ("é" * 100_000 + "\ntwo\n" + "y" * 100_002).encode()
     lines = [line for group in read_as_it_arrives(io.BytesIO(text), "input") for line in group]
     assert [(number, len(line)) for number, line in lines] == [(1, 100_000), (2, 3), (3, 100_001)]

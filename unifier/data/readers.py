@@ -41,7 +41,7 @@ def read_archive(path: Path) -> dict[Path, bytes]:
     with open_regular(path) as file:
         room = os.fstat(file.fileno()).st_size + MAX_EXPANSION
         try:
-            for name, stream in _archive_members(file, is_zip=path.suffix == ".zip"):
+            for name, stream in _archive_members(file, is_zip=path.suffix.lower() == ".zip"):
                 contents[path / name] = stream.read(room + 1)
                 room -= len(contents[path / name])
                 if room < 0:

@@ -31,7 +31,7 @@ BLOCK_BYTES = 1 << 16
 MAX_READ_BYTES = 1 << 20
 """The number of bytes of a line that are read."""
 
-MAX_LINE_BYTES = 1 << 28
+MAX_SKIPPED_BYTES = 1 << 28
 """Largest number of bytes in a line. A device such as /dev/zero has no line ends."""
 
 MAX_LENGTH_RATIO = 8
@@ -193,7 +193,7 @@ def read_as_it_arrives(file: BufferedIOBase, name: str) -> Iterator[list[Line]]:
         name: The file's name for error messages.
 
     Raises:
-        InputError: The file cannot be read or decompressed, or a line has more than `MAX_LINE_BYTES` bytes.
+        InputError: The file cannot be read or decompressed, or a line has more than `MAX_SKIPPED_BYTES` bytes.
     """
     number, start, size, end = 0, bytearray(), 0, b"\n"
     while True:
@@ -212,9 +212,9 @@ def read_as_it_arrives(file: BufferedIOBase, name: str) -> Iterator[list[Line]]:
             start, size = bytearray(), 0
         start += rest[: MAX_READ_BYTES + 1 - len(start)]
         size += len(rest)
-        if size > MAX_LINE_BYTES:
+        if size > MAX_SKIPPED_BYTES:
             raise InputError(
-                f"{name}, line {number + len(lines) + 1}: the line has over {MAX_LINE_BYTES:,} bytes: give a text file"
+                f"{name}, line {number + len(lines) + 1}: the line has over {MAX_SKIPPED_BYTES:,} bytes: give a text file"
             )
         for first in range(0, len(lines), MAX_BATCH_LINES):
             group = lines[first : first + MAX_BATCH_LINES]
