@@ -214,7 +214,7 @@ def read_as_it_arrives(file: BufferedIOBase, name: str) -> Iterator[list[Line]]:
         size += len(rest)
         if size > MAX_SKIPPED_BYTES:
             raise InputError(
-                f"{name}, line {number + len(lines) + 1}: over {MAX_SKIPPED_BYTES:,} bytes in one line; give a text file"
+                f"{name}, line {number + len(lines) + 1}: over {MAX_SKIPPED_BYTES:,} bytes in a line; give a text file"
             )
         for first in range(0, len(lines), MAX_BATCH_LINES):
             group = lines[first : first + MAX_BATCH_LINES]
