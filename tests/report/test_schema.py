@@ -14,7 +14,7 @@ from tests.report.conftest import JOINT, make_comparison, make_representation, m
 from unifier.files import write_json
 from unifier.report.page import report_on
 from unifier.report.read_results import read_results
-from unifier.training.artifacts import hash_files
+from unifier.training.artifacts import hash_run_files
 from unifier_tokenizers import InputError
 
 SEED, NUM_MUTATIONS = 0, 5
@@ -118,7 +118,7 @@ def test_mutated_files_are_named_or_read(name: str, whole: Path, tmp_path: Path)
 def test_missing_and_torn_files_are_named(name: str, content: bytes | None, whole: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(whole, tmp_path / "copy")
     path = min((folder / "translation").glob(f"*/{name}"))
-    write_json(path.with_name("hashes.json"), hash_files(path.parent))
+    write_json(path.with_name("hashes.json"), hash_run_files(path.parent))
     path.unlink() if content is None else path.write_bytes(content)
     page, problems = report_on(folder)
     assert [line for line in problems if line.startswith(f"{name} of {path.parent.name}")]
@@ -128,7 +128,7 @@ def test_missing_and_torn_files_are_named(name: str, content: bytes | None, whol
 def test_changed_file_is_named(whole: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(whole, tmp_path / "copy")
     path = min(folder.rglob("metrics.csv"))
-    write_json(path.parent / "hashes.json", hash_files(path.parent))
+    write_json(path.parent / "hashes.json", hash_run_files(path.parent))
     path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
     (problem,) = report_on(folder)[1]
     assert "SHA-256" in problem

@@ -30,7 +30,7 @@ from unifier.report.plot_scaling import draw_efficiency, draw_sweeps
 from unifier.report.plot_scores import draw_confusions, draw_grids, draw_joint, draw_lengths, draw_scores
 from unifier.report.plot_style import FigureWriter, SavedFigure, plot_style, task_colors
 from unifier.report.read_results import Results, collect_results, read_results
-from unifier.report.schema import Sample, add_problem, collect_problems, fit, read_entry, read_text
+from unifier.report.schema import Sample, add_problem, collect_problems, parse_entry, read_entry, read_text
 from unifier.report.summary import summarize_results
 from unifier.report.tables import (
     ReportTable,
@@ -316,7 +316,7 @@ def _read_samples(row: ResultRow, task: str, part: slice, budget: PageBudget) ->
 
 def _fit_sample(path: Path, content: Any) -> Mapping[str, str] | None:
     try:
-        sample, problems = fit(Sample, content, "a sample", ("input", "target", "prediction"))
+        sample, problems = parse_entry(Sample, content, "a sample", ("input", "target", "prediction"))
     except InputError as error:
         sample, problems = None, [str(error).removesuffix("; left out")]
     for problem in problems:

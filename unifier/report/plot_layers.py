@@ -28,7 +28,7 @@ SIMILARITY_MEASURES = {"cka": "linear CKA", "neighbors": "shared neighbors"}
 MAX_PAIRS = 4
 """Maximum number of trunk pairs in a figure. The table of the figure contains all trunk pairs."""
 
-MAX_CURVES = 15
+MAX_GRADIENT_CURVES = 15
 """Maximum number of task pairs in a figure of gradient cosines. The table of the figure contains all task pairs."""
 
 MAX_LAYERS = 4
@@ -193,7 +193,7 @@ def _mean_points(runs: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[fl
 def _draw_cosines(layer: str, cosines: GradientCosines, condition: str, writer: FigureWriter) -> SavedFigure:
     figure, axes = create_panel()
     ends: list[LineEnd] = []
-    for (a, b), points in [*cosines.items()][:MAX_CURVES]:
+    for (a, b), points in [*cosines.items()][:MAX_GRADIENT_CURVES]:
         x, y = zip(*points, strict=True)
         first, second = (writer.colors.get(task, MUTED) for task in (a, b))
         if a == b:
@@ -215,8 +215,8 @@ def _draw_cosines(layer: str, cosines: GradientCosines, condition: str, writer: 
         for tokens, cosine in points
     ]
     note = "Dotted: two batches of the same task, an upper limit for two tasks"
-    if len(cosines) > MAX_CURVES:
-        note += f". {len(cosines) - MAX_CURVES} more pairs of tasks are in the table"
+    if len(cosines) > MAX_GRADIENT_CURVES:
+        note += f". {len(cosines) - MAX_GRADIENT_CURVES} more pairs of tasks are in the table"
     alt = f"cosine between tasks' gradients over tokens, {title}"
     name = join_nonempty("gradients", layer, condition, between="-")
     return writer.save(figure, name, "interference", alt, table, note)

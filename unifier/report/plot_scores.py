@@ -26,7 +26,7 @@ from unifier.report.plot_style import (
     plot_heat_map,
     plot_intervals,
 )
-from unifier.report.schema import Confusion, Lengths, read_entry
+from unifier.report.schema import Confusion, LengthsEntry, read_entry
 from unifier.report.summary import JointEffect, joint_effect
 from unifier.report.tables import describe_matching
 from unifier.report.transfer import TransferGrid, setting_grid, transfer_grids
@@ -280,7 +280,7 @@ def _draw_lengths(
 
 def _mean_buckets(condition: Condition) -> list[dict[str, float]]:
     """Return the length buckets of the test split with BLEU averaged over runs."""
-    runs = _read_artifacts(condition, "lengths.json", Lengths)
+    runs = _read_artifacts(condition, "lengths.json", LengthsEntry)
     # Only runs of one fold are used, because length buckets differ between folds.
     runs = [run for run in runs if [bucket["to"] for bucket in run] == [bucket["to"] for bucket in runs[0]]]
     return [{**group[0], "bleu": fmean(bucket["bleu"] for bucket in group)} for group in zip(*runs, strict=False)]

@@ -14,9 +14,9 @@ from unifier.report.schema import (
     ResultFile,
     RowEntry,
     SettingsFile,
+    SimilarityEntry,
     TrialFacts,
-    TrunkPair,
-    fit,
+    parse_entry,
     read_object,
 )
 from unifier_tokenizers import InputError
@@ -100,7 +100,7 @@ def collect_results(folder: Path, content: Mapping[str, Any]) -> Results:
         content: The content of the file.
     """
     if "rows" in content:
-        content, problems = fit(ComparisonFile, content, "comparison.json", COMPARISON_KEYS)
+        content, problems = parse_entry(ComparisonFile, content, "comparison.json", COMPARISON_KEYS)
         problems = [*map(str, content.get("problems", ())), *problems]
         showcase, rows = _split_showcase(_locate_runs(content["rows"], folder, folder, problems))
         return Results(
@@ -113,7 +113,7 @@ def collect_results(folder: Path, content: Mapping[str, Any]) -> Results:
             representation=_trunk_pairs(content, problems),
             recipes=_recipes(content),
         )
-    content, problems = fit(ResultFile, content, "result.json", RESULT_KEYS)
+    content, problems = parse_entry(ResultFile, content, "result.json", RESULT_KEYS)
     settings = _run_settings(folder)
     rows = _usable_rows(_rows_of_run(folder, content, settings), problems)
     recipes = _recipes_of_run(settings)
@@ -169,7 +169,7 @@ def _read_all_below(folder: Path) -> Results:
     for path in sorted(folder.rglob("comparison.json")):
         try:
             content = _read_required(path, REQUIRED_COMPARISON_KEYS)
-            content, faults = fit(ComparisonFile, content, str(path), COMPARISON_KEYS)
+            content, faults = parse_entry(ComparisonFile, content, str(path), COMPARISON_KEYS)
             _, rows = _split_showcase(_locate_runs(content["rows"], path.parent, folder, faults))
         except InputError as error:
             problems.append(str(error))
@@ -201,7 +201,7 @@ def _read_all_below(folder: Path) -> Results:
 def _read_run(run: Path, recipes: list[tuple[str, Mapping[str, Any]]], problems: list[str]) -> _Source:
     """Return the source of a run outside a comparison, and append the run's recipe and faults to the lists."""
     path = run / "result.json"
-    result, faults = fit(ResultFile, _read_required(path, REQUIRED_RESULT_KEYS), str(path), RESULT_KEYS)
+    result, faults = parse_entry(ResultFile, _read_required(path, REQUIRED_RESULT_KEYS), str(path), RESULT_KEYS)
     settings = _run_settings(run)
     problems += faults
     terms = {"comparison": settings.get("comparison") or "none", **_comparison_terms(settings.get("trial") or {})}
@@ -241,8 +241,8 @@ def _run_settings(folder: Path) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if path.exists():
         content = _read_required(path, {"settings": dict, "seed": int})
-        settings, _ = fit(SettingsFile, content, str(path), ("settings", "seed", "comparison", "trial"))
-        _, _ = fit(TrialFacts, settings.get("trial") or {}, str(path), TRIAL_FACTS)
+        settings, _ = parse_entry(SettingsFile, content, str(path), ("settings", "seed", "comparison", "trial"))
+        _, _ = parse_entry(TrialFacts, settings.get("trial") or {}, str(path), TRIAL_FACTS)
     if (name := settings.get("comparison")) and not settings.get("trial"):
         raise InputError(
             f'{folder.parent}: settings.json of runs of the comparison "{name}" lacks their "trial": '
@@ -261,7 +261,7 @@ def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _trunk_pairs(content: Mapping[str, Any], problems: list[str]) -> list[Mapping[str, Any]]:
     """Return the pairs of trunks in a comparison.json, with the fold of each trunk as a separate key."""
-    pairs = _fit_each(TrunkPair, content.get("representation", ()), "representation", tuple("ab"), problems)
+    pairs = _fit_each(SimilarityEntry, content.get("representation", ()), "representation", tuple("ab"), problems)
     return [{**pair, **{side: _extract_fold(pair[side]) for side in "ab"}} for pair in pairs]
 
 
@@ -272,7 +272,7 @@ def _fit_each(
     fitting: list[Mapping[str, Any]] = []
     for entry in entries:
         try:
-            entry, faults = fit(kind, entry, name, needed)
+            entry, faults = parse_entry(kind, entry, name, needed)
             fitting.append(entry)
         except InputError as error:
             faults = [str(error)]

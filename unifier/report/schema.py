@@ -42,12 +42,12 @@ def _check_score(value: float) -> float:
 
 
 Number = Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER, allow_inf_nan=False)]
-Cost = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
+CostNumber = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1, strict=False)]
 Rate = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0, le=2**63)]
 Seed = Annotated[int, Field(ge=-(2**63), le=2**64)]
-Score = Annotated[float, AfterValidator(_check_score)]
+ScoreNumber = Annotated[float, AfterValidator(_check_score)]
 """A number, or NaN for a score that is not defined."""
 Name = Annotated[str, Field(max_length=200)]
 Text = Annotated[str, Field(max_length=10_000)]
@@ -61,20 +61,20 @@ class _Part(BaseModel):
 
 
 class _Budget(_Part):
-    tokens: Cost
-    flops: Cost
-    seconds: Cost
-    steps: Cost
-    examples: Cost | None = None
-    peak_memory_bytes: Cost | None = None
+    tokens: CostNumber
+    flops: CostNumber
+    seconds: CostNumber
+    steps: CostNumber
+    examples: CostNumber | None = None
+    peak_memory_bytes: CostNumber | None = None
 
 
 class _Parameters(_Part):
-    total: Cost
+    total: CostNumber
 
 
 class _Speed(_Part):
-    tokens_per_second: Cost | None = None
+    tokens_per_second: CostNumber | None = None
 
 
 class _ScoreRange(_Part):
@@ -104,7 +104,7 @@ class ResultFile(_Part):
     status: Name
     tasks: list[Name]
     seed: Seed
-    metrics: dict[str, Score | None]
+    metrics: dict[str, ScoreNumber | None]
     parameters: _Parameters
     budget: _Budget
     task_budgets: dict[str, _Budget] = {}
@@ -179,7 +179,7 @@ class _Trunk(_Part):
     experiment: Name = ""
 
 
-class TrunkPair(_Part):
+class SimilarityEntry(_Part):
     """The similarity of two trunks in one layer."""
 
     a: _Trunk
@@ -196,7 +196,7 @@ class TrunkPair(_Part):
     neighbors_p: Number | None = None
 
     @model_validator(mode="after")
-    def _check_measures(self) -> "TrunkPair":
+    def _check_measures(self) -> "SimilarityEntry":
         for name in ("cka", "neighbors"):
             values = [getattr(self, f"{name}{part}") for part in ("", "_chance", "_calibrated")]
             if f"{name}_calibrated" in self.model_fields_set and None in values:
@@ -221,7 +221,7 @@ class _Layer(_Part):
     agreement: Number | None = None
 
 
-class Attention(_Part):
+class AttentionEntry(_Part):
     """The entry of a task in attention.json."""
 
     unit: Name
@@ -230,7 +230,7 @@ class Attention(_Part):
     alignment_error_rate_chance: Number = 0.0
 
     @model_validator(mode="after")
-    def _check_rates(self) -> "Attention":
+    def _check_rates(self) -> "AttentionEntry":
         if len(self.model_fields_set & {"alignment_error_rate", "alignment_error_rate_chance"}) == 1:
             raise ValueError("an alignment error rate is missing")
         return self
@@ -252,13 +252,13 @@ class Confusion(_Part):
 
 class _Bucket(_Part):
     model_config = ConfigDict(strict=True, defer_build=True, extra="allow")
-    words: Cost
+    words: CostNumber
     examples: Count | None = None
     bleu: Number
     to: Count
 
 
-Lengths = Annotated[list[_Bucket], Field(min_length=1)]
+LengthsEntry = Annotated[list[_Bucket], Field(min_length=1)]
 """The entry of a task in lengths.json."""
 
 _problems: ContextVar[dict[tuple[str, str], dict[str, None]] | None] = ContextVar("problems", default=None)
@@ -292,7 +292,7 @@ def add_problem(path: Path, reason: str) -> None:
         problems.setdefault((path.name, reason), {})[path.parent.name] = None
 
 
-def fit(kind: Any, content: Any, name: str, needed: Collection[str] = ()) -> tuple[Any, list[str]]:
+def parse_entry(kind: Any, content: Any, name: str, needed: Collection[str] = ()) -> tuple[Any, list[str]]:
     """Return the content without the parts that do not fit, and one line per part.
 
     A list with a wrong entry is left out completely, because the meaning of an entry can depend on its index.
@@ -348,7 +348,7 @@ def read_entry(path: Path, task: str, kind: Any) -> Any:
     try:
         if not _is_present(path) or (entry := read_object(path).get(task)) is None:
             return None
-        entry, problems = fit(kind, entry, task)
+        entry, problems = parse_entry(kind, entry, task)
     except InputError as error:
         add_problem(path, _reason(path, error))
         return None

@@ -15,7 +15,7 @@ from unifier.report.estimates import (
     num_decimals,
     plus_minus,
 )
-from unifier.report.schema import Attention, read_entry
+from unifier.report.schema import AttentionEntry, read_entry
 
 MATCH_TOLERANCE = 0.02
 """Maximum relative difference of costs that are reported as equal. The tolerance allows for one batch."""
@@ -266,4 +266,4 @@ def _mean_cell(
 
 
 def _read_attention(row: ResultRow, task: str) -> dict[str, Any]:
-    return (row["folder"] and read_entry(row["folder"] / "attention.json", task, Attention)) or {}
+    return (row["folder"] and read_entry(row["folder"] / "attention.json", task, AttentionEntry)) or {}

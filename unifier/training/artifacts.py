@@ -89,12 +89,12 @@ def write_artifacts(
     with warn_on_error(folder, "its representations and attention"):
         probe(model, val, folder)
     with warn_on_error(folder, HASHES_FILE):
-        write_json(folder / HASHES_FILE, hash_files(folder))
+        write_json(folder / HASHES_FILE, hash_run_files(folder))
     with warn_on_error(folder, "report.html"):
         write_report(folder, result.content())
 
 
-def hash_files(folder: Path) -> dict[str, str]:
+def hash_run_files(folder: Path) -> dict[str, str]:
     """Return the SHA-256 hash of each result file in a run's folder. A report refuses a file that changes later."""
     names = [*(f"{name}.csv" for name in ("metrics", "predictions", "interference")), "representations.npz"]
     names += [f"{name}.json" for name in ("samples", "confusions", "lengths", "attention")]
