@@ -2,10 +2,12 @@
 
 import os
 
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # or a test with a limit on file sizes would leave half of a .pyc file
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported, here and in the programs that tests start
 os.environ["UNIFIER_CACHE"] = "off"  # or tests would leave what they encode with the user
 
 import io
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from typing import Any
 import pytest
 import torch
 from matplotlib.figure import Figure
+
+sys.dont_write_bytecode = True  # A test that rewrites a module within a second would import the old bytecode.
 
 
 @pytest.fixture(autouse=True)

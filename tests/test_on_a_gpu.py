@@ -183,7 +183,7 @@ def test_transfer_waits_unless_memory_is_pinned(device: str, waits: bool, monkey
 
 
 def test_tensor_left_on_the_cpu_is_found() -> None:
-    with Fake(), pytest.raises(RuntimeError, match="two different devices"):
+    with Fake(), pytest.raises(RuntimeError, match="devices"):
         torch.add(torch.empty(3, device=GPU), torch.empty(3))
 
 

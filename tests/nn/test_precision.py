@@ -50,7 +50,7 @@ def test_run_uses_bfloat16_only_where_fast(
         training = Training(steps=2, precision="bf16", num_validations=1)
         return Experiment(trunk, {"digits": task}, training, name="watched")
 
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *, check_available: None)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: None)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {capability: True})
     monkeypatch.setattr(fit_module, "peak_flops", lambda device, dtype: 1e9)  # Emulated bfloat16 takes 10 s to measure.
     (result,) = run(watched, out=tmp_path, track="off")
