@@ -162,7 +162,7 @@ def test_run_leaves_its_files_only(finished: Path) -> None:
     assert finished.parent.name == "pictures"
     left = {path.relative_to(finished).as_posix() for path in finished.rglob("*") if path.is_file()}
     files = {f"{name}.json" for name in ("settings", "result", "samples", "attention", "confusions")}
-    files |= {".lock", "metrics.csv", "predictions.csv", "report.html", "representations.npz"}
+    files |= {".lock", "metrics.csv", "hashes.json", "predictions.csv", "report.html", "representations.npz"}
     files |= {f"checkpoints/{name}.ckpt" for name in ("best", "last")}
     names = "curves-digits-tokens", "loss", "confusions-digits"
     drawn = {f"figures/{name}.{kind}" for name in names for kind in ("svg", "csv")}
