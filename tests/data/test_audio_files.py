@@ -2,8 +2,6 @@
 
 import os
 import struct
-from collections.abc import Generator
-from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 
@@ -12,24 +10,14 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 
+from tests.data.conftest import refused
 from unifier.data import audio_files
 from unifier.data.image_files import read_image
 from unifier.data.mp3 import add_mp3_length
 from unifier.data.statistics import max_duration, median_duration
 from unifier.datasets.audio_folder import AudioFolder
-from unifier_tokenizers import InputError
 
 RED = (200, 30, 60)
-
-
-@contextmanager
-def refused(*parts: str) -> Generator[None]:
-    """Expect an InputError of one line that contains these parts."""
-    with pytest.raises(InputError) as error:
-        yield
-    assert "\n" not in str(error.value)
-    for part in parts:
-        assert part in str(error.value)
 
 
 def wave(channels: int, rate: int = 8000) -> NDArray[np.float64]:

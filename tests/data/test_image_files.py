@@ -1,8 +1,7 @@
 """Pictures are read as their files declare the pixels."""
 
 import struct
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,20 +10,10 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from tests.data.conftest import refused
 from unifier.data.image_files import read_image
-from unifier_tokenizers import InputError
 
 RED = (200, 30, 60)
-
-
-@contextmanager
-def refused(*parts: str) -> Generator[None]:
-    """Expect an InputError of one line that contains these parts."""
-    with pytest.raises(InputError) as error:
-        yield
-    assert "\n" not in str(error.value)
-    for part in parts:
-        assert part in str(error.value)
 
 
 def red(mode: str) -> Image.Image:

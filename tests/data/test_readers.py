@@ -7,8 +7,6 @@ import lzma
 import os
 import tarfile
 import zipfile
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,20 +14,10 @@ import pytest
 import soundfile
 from PIL import Image
 
+from tests.data.conftest import refused
 from unifier.data import audio_files, image_files, readers
-from unifier_tokenizers import InputError
 
 RED = (200, 30, 60)
-
-
-@contextmanager
-def refused(*parts: str) -> Generator[None]:
-    """Expect an InputError of one line that contains these parts."""
-    with pytest.raises(InputError) as error:
-        yield
-    assert "\n" not in str(error.value)
-    for part in parts:
-        assert part in str(error.value)
 
 
 @pytest.mark.parametrize("suffix", ["zip", "tar", "tar.gz", "tar.xz"])

@@ -90,7 +90,7 @@ def _is_chain(data: bytes, at: int) -> bool:
         if not size or (int.from_bytes(data[at : at + 4]) ^ header) & _SAME_STREAM:
             return False
         at += size
-        if at >= len(data) or data[at:].startswith(_TRAILING_TAGS):
+        if at >= len(data) or data.startswith(_TRAILING_TAGS, at):
             break
     return True
 
@@ -104,11 +104,10 @@ def _frames(data: bytes, at: int) -> Iterator[tuple[int, int]]:
             yield at, size
             at += size
             continue
-        rest = data[at:]
-        if rest.startswith(_TRAILING_TAGS):
+        if data.startswith(_TRAILING_TAGS, at):
             return
-        if len(rest) < 4 and rest.startswith(b"\xff"):  # The file ends within the header of a frame.
-            yield at, len(rest)
+        if len(data) - at < 4 and data[at] == 0xFF:  # The file ends within the header of a frame.
+            yield at, len(data) - at
             return
         at = data.find(b"\xff", at + 1)
         while at >= 0 and not _is_chain(data, at):
