@@ -1,8 +1,9 @@
 # Each target does all of its own set-up: a virtual environment in .venv, then the job.
 PYTHON ?= python3
 PYTEST = .venv/bin/python -m pytest --quiet --numprocesses 2 --dist worksteal
+CHAOS_MINUTES ?= 60
 
-.PHONY: demo test test-fast test-extras lint types bench constraints clean
+.PHONY: demo test test-fast test-extras lint types bench chaos constraints clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
@@ -43,6 +44,9 @@ bench: .venv/installed  ## speed against other libraries; an hour on two cores
 	.venv/bin/python -m benchmarks.scaling
 	.venv/bin/python -m benchmarks.overheads
 	.venv/bin/python -m benchmarks.parallel_text
+
+chaos: .venv/installed  ## damaged files and killed runs; CHAOS_MINUTES=5 for a short run
+	.venv/bin/python -m benchmarks.chaos --minutes $(CHAOS_MINUTES)
 
 constraints: .venv/installed  ## write the installed versions into constraints.txt, once the tests pass
 	.venv/bin/uv pip freeze --exclude-editable --python .venv/bin/python > constraints.txt
