@@ -43,6 +43,20 @@ def test_flipped_bit_is_found(tmp_path: Path) -> None:
             read_checkpoint(path)
 
 
+def test_failed_write_releases_the_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    views: list[memoryview] = []
+
+    def fail(_: Path, content: memoryview) -> None:
+        views.append(content)
+        raise OSError("full")
+
+    monkeypatch.setattr("unifier.training.checkpoint.write_bytes", fail)
+    with pytest.raises(OSError, match="full"):
+        write_checkpoint(tmp_path / "last.ckpt", {})
+    with pytest.raises(ValueError, match="released"):  # else Python 3.12 crashes later
+        views[0].tobytes()
+
+
 def test_file_of_torch_is_checked_too(tmp_path: Path) -> None:
     path = save(tmp_path / "last.ckpt", state_dict={"a": torch.full((9,), 3.25)})
     content, number = path.read_bytes(), torch.tensor(3.25).numpy().tobytes()

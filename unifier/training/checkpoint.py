@@ -50,9 +50,12 @@ def write_checkpoint(path: Path, checkpoint: Mapping[str, Any]) -> None:
     torch.save(checkpoint, content)
     content.seek(-2, SEEK_END)  # The last two bytes of the archive are the length of the comment.
     content.write(HASH_BYTES.to_bytes(2, "little"))
-    content.write(sha256(content.getbuffer()).hexdigest().encode())
+    with content.getbuffer() as written:
+        digest = sha256(written).hexdigest()
+    content.write(digest.encode())
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, content.getbuffer())
+    with content.getbuffer() as written:  # Python 3.12 can crash if an error's traceback keeps a view of the buffer.
+        write_bytes(path, written)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
