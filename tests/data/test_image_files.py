@@ -1,15 +1,26 @@
 """Pictures are read as their files declare the pixels."""
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from benchmarks.chaos.pictures import (
+    Picture,
+    bmp_cases,
+    cut_cases,
+    encoded_cases,
+    gif_cases,
+    png_cases,
+    pnm_cases,
+    tga_cases,
+    tiff_cases,
+)
 from tests.data.conftest import refused
 from unifier.data.image_files import read_image
 
@@ -148,96 +159,14 @@ def test_decoder_error_names_the_file(error: Exception, tmp_path: Path, monkeypa
         read_image(tmp_path / "a.avif")
 
 
-SCENE = np.arange(0, 250, 10, dtype=np.uint8).reshape(5, 5)
-
-
-def tiff(pixels: NDArray[Any], *, order: Literal["<", ">"] = "<", white: bool = False, **tags: int) -> bytes:
-    """Return a TIFF file of gray pixels (H, W) or (H, W, samples)."""
-    samples = 1 if pixels.ndim == 2 else pixels.shape[2]
-    bits, data = 8 * pixels.itemsize, pixels.astype(pixels.dtype.newbyteorder(order)).tobytes()
-    values = {256: pixels.shape[1], 257: pixels.shape[0], 258: bits, 259: 1, 262: 0 if white else 1, 273: 8}
-    values |= {277: samples, 278: pixels.shape[0], 279: len(data)} | {
-        int(tag[1:]): value for tag, value in tags.items()
-    }
-    entries = [
-        struct.pack(f"{order}HHI", tag, 3, samples if tag == 258 else 1)
-        + struct.pack(f"{order}2H", value, bits if tag == 258 and samples == 2 else 0)
-        for tag, value in sorted(values.items())
-    ]
-    data += bytes(len(data) % 2)
-    start = struct.pack(f"{order}2sHI", b"II" if order == "<" else b"MM", 42, 8 + len(data))
-    return start + data + struct.pack(f"{order}H", len(entries)) + b"".join(entries) + bytes(4)
-
-
-@pytest.mark.parametrize("white", [False, True])
-@pytest.mark.parametrize("order", ["<", ">"])
-@pytest.mark.parametrize("scale", [1, 257])
-def test_gray_tiff_is_read_as_declared(white: bool, order: Literal["<", ">"], scale: int, tmp_path: Path) -> None:
-    pixels = SCENE.astype(np.uint8 if scale == 1 else np.uint16) * scale
-    pixels = 255 * scale - pixels if white else pixels
-    (tmp_path / "a.tif").write_bytes(tiff(pixels.astype(f"u{(scale > 1) + 1}"), order=order, white=white))
-    assert (read_image(tmp_path / "a.tif", 1)[:, :, 0] == SCENE).all()
-
-
-def test_inverted_tiff_keeps_its_alpha(tmp_path: Path) -> None:
-    alpha = np.where(SCENE > 100, 255, 0).astype(np.uint8)
-    (tmp_path / "a.tif").write_bytes(tiff(np.stack([255 - SCENE, alpha], 2), white=True, t338=2))
-    assert (read_image(tmp_path / "a.tif", 1)[:, :, 0] == np.where(alpha, SCENE, 255)).all()
-
-
-def test_twelve_bits_are_scaled(tmp_path: Path) -> None:
-    words = (SCENE.astype(np.uint16) << 8).astype(">u2").reshape(-1, 1)
-    packed = np.packbits(np.unpackbits(words.view(np.uint8), axis=1)[:, :12].reshape(5, 60), axis=1)
-    (tmp_path / "a.tif").write_bytes(tiff(packed, t256=5, t258=12))
-    assert np.abs(read_image(tmp_path / "a.tif", 1)[:, :, 0].astype(int) - SCENE).max() <= 1
-
-
-@pytest.mark.parametrize("pixels", [SCENE.view(np.int8), SCENE.astype(np.int16)])
-def test_signed_tiff_is_refused(pixels: NDArray[Any], tmp_path: Path) -> None:
-    (tmp_path / "a.tif").write_bytes(tiff(pixels, t339=2))
-    with refused("a.tif", "signed"):
-        read_image(tmp_path / "a.tif", 1)
-
-
-def tga(pixels: NDArray[np.uint8], declared: int, extension: int | None = None) -> bytes:
-    """Return a TGA file of pixels (H, W, 2) of gray and alpha, or (H, W, 4) of blue, green, red and alpha."""
-    height, width, channels = pixels.shape
-    kind = 3 if channels == 2 else 2
-    header = struct.pack("<12B2H2B", 0, 0, kind, *bytes(9), width, height, 8 * channels, 0x20 | declared)
-    body = header + pixels.tobytes()
-    if extension is None:
-        return body
-    return body + bytes(494) + bytes([extension]) + struct.pack("<II", len(body), 0) + b"TRUEVISION-XFILE.\0"
-
-
-@pytest.mark.parametrize("alpha", [0, 90, 255])
-@pytest.mark.parametrize("channels", [2, 4])
-@pytest.mark.parametrize(("declared", "extension"), [(0, None), (8, 0), (8, 2)])
-def test_undeclared_alpha_is_ignored(
-    alpha: int, channels: int, declared: int, extension: int | None, tmp_path: Path
-) -> None:
-    pixels = np.stack([*[SCENE] * (channels - 1), np.full_like(SCENE, alpha)], 2)
-    (tmp_path / "a.tga").write_bytes(tga(pixels, declared, extension))
-    assert (read_image(tmp_path / "a.tga", 1)[:, :, 0] == SCENE).all()
-
-
-@pytest.mark.parametrize("extension", [None, 3])
-def test_declared_alpha_is_drawn_on_white(extension: int | None, tmp_path: Path) -> None:
-    alpha = np.where(SCENE > 100, 255, 0).astype(np.uint8)
-    (tmp_path / "a.tga").write_bytes(tga(np.stack([SCENE, alpha], 2), 8, extension))
-    assert (read_image(tmp_path / "a.tga", 1)[:, :, 0] == np.where(alpha, SCENE, 255)).all()
-    (tmp_path / "empty.tga").write_bytes(tga(np.stack([SCENE, 0 * alpha], 2), 8, extension))
-    assert (read_image(tmp_path / "empty.tga", 1)[:, :, 0] == SCENE).all()  # Alpha 0 everywhere was never written.
-
-
-@pytest.mark.parametrize("bit", [0, 1])
-def test_alpha_bit_of_one_means_opaque(bit: int, tmp_path: Path) -> None:
-    color = (SCENE.astype(np.uint16) >> 3) * 0b10000100001
-    opaque = np.where(SCENE > 100, bit, 1).astype(np.uint16) << 15
-    header = struct.pack("<12B2H2B", 0, 0, 2, *bytes(9), 5, 5, 16, 0x21)
-    (tmp_path / "a.tga").write_bytes(header + (color | opaque).astype("<u2").tobytes())
-    expected = np.where(opaque > 0, SCENE >> 3 << 3, 255)
-    assert np.abs(read_image(tmp_path / "a.tga", 1)[:, :, 0].astype(int) - expected).max() <= 8
+@pytest.mark.parametrize(
+    "cases",
+    [bmp_cases, cut_cases, gif_cases, png_cases, pnm_cases, tga_cases]
+    + [pytest.param(slow, marks=pytest.mark.slow) for slow in (encoded_cases, tiff_cases)],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_pictures_are_read_as_declared(cases: Callable[[], Iterator[Picture]], tmp_path: Path) -> None:
+    assert not [fault for case in cases() if (fault := case.fault(tmp_path))]
 
 
 def test_postscript_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,9 +175,3 @@ def test_postscript_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("subprocess.check_call", pytest.fail)
     with refused("a.png"):
         read_image(tmp_path / "a.png")
-
-
-@pytest.mark.parametrize("value", [0, 65535])
-def test_deep_jpeg2000_is_right_or_refused(value: int, tmp_path: Path) -> None:
-    Image.fromarray(np.full((8, 8), value, np.uint16)).save(tmp_path / "gray.jp2")
-    assert (read_image(tmp_path / "gray.jp2", 1) == value // 257).all()

@@ -2,17 +2,16 @@
 
 import struct
 import zlib
-from collections.abc import Mapping
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from unifier.data.readers import Archive, read_content
+from unifier.data.tiff import COLOR_MAP, TIFF_STARTS, Tiff
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
 from unifier_tokenizers.image import flatten_alpha
@@ -75,31 +74,33 @@ def _decode(content: bytes, size: int | None) -> Image.Image:
         content: The bytes of the file.
         size: Maximum length of the longer side in pixels. A large JPEG is decoded at a fraction of its size.
     """
-    tiff = _read_tiff_header(content) if content[:4] in _TIFF_STARTS else None
-    inverted = tiff is not None and tiff.is_white_zero and (tiff.bits > 8 or tiff.samples > 1)
-    if tiff is not None and inverted:
-        content = tiff.with_black_zero(content)  # Pillow ignores or refuses these inverted pictures.
+    tiff = Tiff(content) if content[:4] in TIFF_STARTS else None
+    if tiff is not None and tiff.is_misread:
+        return ImageOps.exif_transpose(tiff.decode())
     with Image.open(BytesIO(content), formats=FORMATS) as file:
         if size is not None:
             file.draft(None, (2 * size, 2 * size))  # A large JPEG is decoded at 1/2, 1/4 or 1/8 of its size.
+        box = file.tile[0][1] if file.format == "GIF" and file.tile else None
         file.load()
         # Invalid EXIF data raise many types of exceptions. The pixels can still be read.
         with suppress(Exception):
             ImageOps.exif_transpose(file, in_place=True)
-        image: Image.Image = file
+        image: Image.Image = file if box is None else _with_background(file, box)
         if tiff is not None:
             tiff.check()
+            image = _correct_palette(image, tiff)
         if file.format == "JPEG2000":
             _check_jpeg2000(content, len(image.getbands()))
         if image.mode == "F" or (image.mode == "I" and file.format == "TIFF"):
             raise InputError(
                 f"pixels of mode {image.mode} have no known range: save the picture with 8 or 16 bits per channel"
             )
+        if file.format == "PNG" and content[24] in (2, 4) and isinstance(file.info.get("transparency"), int):
+            # Pillow scales the gray values to 8 bits, but not the gray value that means transparent.
+            file.info["transparency"] *= 255 // (2 ** content[24] - 1)
         # Pillow's own conversion of 16-bit gray to 8 bits is wrong, because it keeps only the low byte.
         if image.mode.startswith("I"):
-            image = _to_eight_bits(image, maximum=4095 if tiff is not None and tiff.bits == 12 else 65535)
-        if inverted:
-            image = _invert_gray(image)
+            image = _to_eight_bits(image)
         if file.format == "TGA":
             image = _correct_tga_alpha(image, content)
         if file.format in ("BMP", "DIB", "TGA"):
@@ -107,26 +108,34 @@ def _decode(content: bytes, size: int | None) -> Image.Image:
     return image
 
 
-def _to_eight_bits(image: Image.Image, maximum: int) -> Image.Image:
-    """Convert a gray picture to 8 bits: to mode L, or to mode LA if one gray value means transparent.
-
-    Args:
-        image: A picture of mode I or I;16.
-        maximum: The value of a white pixel.
-    """
-    levels = np.asarray(image).clip(0, maximum)
-    gray = Image.fromarray((levels * (255 / maximum)).round().astype(np.uint8))
+def _to_eight_bits(image: Image.Image) -> Image.Image:
+    """Convert a gray picture of 16 bits to mode L, or to mode LA if one gray value means transparent."""
+    levels = np.asarray(image).clip(0, 65535)
+    gray = Image.fromarray((levels / 257).round().astype(np.uint8))
     if "transparency" in image.info:
         gray.putalpha(Image.fromarray(np.where(levels == image.info["transparency"], 0, 255).astype(np.uint8)))
     return gray
 
 
-def _invert_gray(image: Image.Image) -> Image.Image:
-    """Return a gray picture with inverted gray values. The alpha channel does not change."""
-    if image.mode == "LA":
-        gray, alpha = image.split()
-        return Image.merge("LA", (ImageOps.invert(gray), alpha))
-    return ImageOps.invert(image.convert("L"))
+def _with_background(image: Image.Image, box: tuple[int, int, int, int] | None) -> Image.Image:
+    """Give the pixels outside the first frame of a GIF the background color. Pillow uses the first color."""
+    if box in (None, (0, 0, *image.size)) or "transparency" in image.info or image.mode not in ("L", "P"):
+        return image
+    filled = image.copy()
+    filled.paste(image.info.get("background", 0), (0, 0, *image.size))
+    filled.paste(image.crop(box), box)
+    return filled
+
+
+def _correct_palette(image: Image.Image, tiff: Tiff) -> Image.Image:
+    """Use the palette of a TIFF picture as 8-bit colors if no color exceeds 255. Pillow expects 16-bit colors.
+
+    Old programs wrote such palettes. libtiff also accepts them.
+    """
+    colors = tiff.values(COLOR_MAP)
+    if image.mode == "P" and colors and max(colors) < 256:
+        image.putpalette(np.array(colors, np.uint8).reshape(3, -1).T.tobytes())
+    return image
 
 
 def _without_empty_alpha(image: Image.Image) -> Image.Image:
@@ -173,70 +182,3 @@ def _check_jpeg2000(content: bytes, channels: int) -> None:
     depth = (content[start + 42] & 0x7F) + 1 if 0 <= start < len(content) - 42 else 8
     if depth > 8 and channels > 1:
         raise InputError(f"a JPEG 2000 picture with {depth} bits per color: save the picture as PNG")
-
-
-_TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-"""First bytes of a TIFF file and of a BigTIFF file, in both byte orders."""
-
-_PHOTOMETRIC, _BITS, _SAMPLES, _PLANAR, _SAMPLE_FORMAT = 262, 258, 277, 284, 339
-"""Tags of TIFF 6.0, section 8 and the following sections."""
-
-
-class _TiffHeader(NamedTuple):
-    """Declarations in the first directory of a TIFF file."""
-
-    tags: Mapping[int, tuple[int, int]]
-    """Mapping from tag to the position of its first value in the file, and to this value."""
-    little_endian: bool
-
-    def value(self, tag: int, default: int) -> int:
-        return self.tags[tag][1] if tag in self.tags else default
-
-    @property
-    def bits(self) -> int:
-        """The number of bits per channel."""
-        return self.value(_BITS, 1)
-
-    @property
-    def samples(self) -> int:
-        """The number of channels, including alpha."""
-        return self.value(_SAMPLES, 1)
-
-    @property
-    def is_white_zero(self) -> bool:
-        """True if 0 means white."""
-        return self.value(_PHOTOMETRIC, 1) == 0
-
-    def with_black_zero(self, content: bytes) -> bytes:
-        """Return the file with the declaration that 0 means black."""
-        at = self.tags[_PHOTOMETRIC][0]
-        return content[:at] + (1).to_bytes(2, "little" if self.little_endian else "big") + content[at + 2 :]
-
-    def check(self) -> None:
-        """Raise InputError for a layout of which Pillow returns wrong pixels."""
-        if self.value(_SAMPLE_FORMAT, 1) == 2:
-            raise InputError("its pixels are signed numbers of unknown range: save the picture with unsigned pixels")
-        if self.bits > 8 and self.samples > 1 and self.value(_PLANAR, 1) == 2:
-            raise InputError(f"{self.bits} bits per channel in separate planes: save the picture with planes together")
-
-
-def _read_tiff_header(content: bytes) -> _TiffHeader:
-    """Read the first directory of a TIFF or BigTIFF file. Entries beyond the end of the file are left out."""
-    order = "little" if content[:2] == b"II" else "big"
-
-    def number(at: int, size: int) -> int:
-        return int.from_bytes(content[at : at + size], order)
-
-    is_big = b"+" in content[2:4]
-    count_size, entry_size, field_size = (8, 20, 8) if is_big else (2, 12, 4)
-    start = number(8, 8) if is_big else number(4, 4)
-    first = start + count_size
-    end = min(first + number(start, count_size) * entry_size, len(content))
-    tags: dict[int, tuple[int, int]] = {}
-    for at in range(first, end, entry_size):
-        width = {1: 1, 3: 2, 4: 4, 16: 8}.get(number(at + 2, 2), 0)  # Bytes of an integer of the entry's type.
-        value_at = at + 4 + field_size
-        if number(at + 4, field_size) * width > field_size:
-            value_at = number(value_at, field_size)
-        tags[number(at, 2)] = value_at, number(value_at, width)
-    return _TiffHeader(tags, order == "little")
