@@ -117,6 +117,10 @@ def test_kernel_chosen_by_dtype_and_keys(monkeypatch: pytest.MonkeyPatch) -> Non
     assert calls == ["torch.bfloat16 5", "fused", "torch.bfloat16 6", "fused", "torch.float32 5"]
 
 
+def test_no_kernel_plans_each_shape() -> None:
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
 @pytest.mark.parametrize("cross", [False, True])
 def test_layer_is_torchs_with_same_weights(cross: bool) -> None:
     layer, peer = Attention(D, H), nn.MultiheadAttention(D, H, batch_first=True)

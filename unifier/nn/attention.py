@@ -15,6 +15,9 @@ from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
 from unifier_tokenizers.tokens import has_no_padding
 
+# cuDNN plans an attention for each new shape, and batches of texts have many shapes. The other kernels need no plan.
+torch.backends.cuda.enable_cudnn_sdp(False)
+
 AttentionMode = Literal["bidirectional", "causal"] | Tensor
 """The tokens that a token may attend to.
 
