@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from unifier.cli import main
+from unifier.files import read_json
 from unifier.training import fit
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -90,7 +91,7 @@ def last_line(text: str) -> Path:
 
 
 def read_result(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "result.json").read_text())
+    return read_json(folder / "result.json")
 
 
 @pytest.mark.slow
@@ -215,7 +216,7 @@ def test_comparison_with_a_failed_run_exits_1(file: Path, tmp_path: Path, capsys
     printed = capsys.readouterr()
     folder = last_line(printed.out)
     assert folder.parent == tmp_path / "pair"
-    rows = json.loads((folder / "comparison.json").read_text())["rows"]
+    rows = read_json(folder / "comparison.json")["rows"]
     assert [row["result"]["status"] for row in rows] == ["failed", "finished"]
     assert "ConnectionError: the hook breaks" in printed.err
     assert "digits" in printed.out

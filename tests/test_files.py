@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from io import TextIOBase
 from pathlib import Path
@@ -61,6 +62,34 @@ def test_json_has_no_infinity_and_no_objects(tmp_path: Path) -> None:
     assert files.to_json(content) == expected
     files.write_json(tmp_path / "a.json", content)
     assert json.loads((tmp_path / "a.json").read_text()) == files.read_json(tmp_path / "a.json", pair=list) == expected
+
+
+def test_each_changed_byte_of_a_sealed_file_is_found(tmp_path: Path) -> None:
+    path, content = tmp_path / "a.json", {"score": 12.5, "é\udce9": ["a", None], "sha256": "old"}
+    files.write_sealed_json(path, content)
+    kept = path.read_bytes()
+    expected = {name: value for name, value in content.items() if name != "sha256"}
+    assert files.read_json(path, score=float) == expected
+    for k in range(len(kept)):
+        for byte in (kept[k] ^ 1, kept[k] ^ 16):
+            path.write_bytes(kept[:k] + bytes([byte]) + kept[k + 1 :])
+            with suppress(InputError):  # A damaged key "sha256" is an unknown key.
+                assert {name: value for name, value in files.read_json(path).items() if name in expected} == expected
+    path.write_text(json.dumps({"score": 13}))  # An edit whose hash the user has deleted.
+    assert files.read_json(path) == {"score": 13}
+
+
+def test_file_with_another_hash_than_recorded_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "figures").mkdir()
+    hashes = {name: sha256(b"a,b\n1,2\n").hexdigest() for name in ("a.csv", "figures/a.csv")}
+    files.write_json(tmp_path / "hashes.json", hashes)
+    for name in hashes:
+        path = tmp_path / name
+        path.write_text("a,b\n1,2\n")
+        assert files.read_csv(path) == [{"a": "1", "b": "2"}]
+        path.write_text("a,b\n1,3\n")
+        with pytest.raises(InputError, match=rf"{name}: .*hashes\.json"):
+            files.read_csv(path)
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"a": "text"}', "\udcff"])

@@ -1,7 +1,6 @@
 """Real runs, from a function to the folder: files, costs, seeds, several modalities, failures and comparisons."""
 
 import csv
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from unifier import (
 from unifier.data.dataset import open_split
 from unifier.data.source import SplitName, name_of
 from unifier.datasets import Digits, GrammarPairs, SyntheticMusic
+from unifier.files import read_json
 from unifier.training.result import RunFailed
 from unifier_tokenizers import FrameTokenizer, InputError, PatchTokenizer, SubwordTokenizer, Tokens, Vocabulary
 
@@ -151,7 +151,7 @@ def rows(folder: Path, name: str = "metrics.csv") -> list[dict[str, str]]:
 
 
 def content(folder: Path, name: str = "result.json") -> dict[str, Any]:
-    return json.loads((folder / name).read_text())
+    return read_json(folder / name)
 
 
 def weights(folder: Path, name: str = "best") -> dict[str, Tensor]:

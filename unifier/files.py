@@ -12,6 +12,8 @@ import stat
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TextIO
@@ -31,6 +33,18 @@ RECOVERABLE_ERRORS = {
     errno.ENAMETOOLONG,
 }
 """Error numbers of problems that a user can solve, such as no space, no permission, a long name or a limit."""
+
+MAX_FILE_BYTES = 40_000_000
+"""Maximum size of a result file in bytes. In memory, a file can take 25 times its size."""
+
+HASHES_FILE = "hashes.json"
+"""A run's file with the SHA-256 hash of each file that the run wrote for its report."""
+
+SEAL = "sha256"
+"""The last key of a sealed JSON file. Its value is the SHA-256 hash of the file without this value."""
+
+CHANGED = "broken (its SHA-256 hash has changed); restore the file, or to keep an edit, delete its hash in"
+"""The fault of a file with another hash than the recorded hash. The name of the file with the hash follows."""
 
 
 def is_recoverable(error: BaseException) -> bool:
@@ -59,8 +73,12 @@ def open_regular(path: Path) -> io.BufferedReader:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text to a file as UTF-8, completely or not at all."""
-    # The text may contain file names with bytes that are not UTF-8. These bytes are written as escapes.
-    write_bytes(path, text.encode(errors="backslashreplace"))
+    write_bytes(path, _encode(text))
+
+
+def _encode(text: str) -> bytes:
+    """Encode a text as UTF-8. The text may contain file names that are not UTF-8, whose bytes become escapes."""
+    return text.encode(errors="backslashreplace")
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
@@ -82,10 +100,7 @@ def create_temporary(path: Path) -> io.BufferedWriter:
     An existing file or link is never opened, because another user may have created it in a shared folder. Each file is
     locked by its process. A file without a lock therefore belongs to a process that was killed.
     """
-    for leftover in path.parent.glob(".*.part"):
-        with suppress(OSError), open_regular(leftover) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            leftover.unlink()
+    _delete_leftovers(path.parent)
     while True:
         file = path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}.part").open("xb")
         with suppress(OSError):  # Some file systems have no locks.
@@ -93,6 +108,14 @@ def create_temporary(path: Path) -> io.BufferedWriter:
         if os.fstat(file.fileno()).st_nlink:
             return file
         file.close()  # Another process deleted the file before the file was locked.
+
+
+@cache  # A folder of many files would take long to list at each write.
+def _delete_leftovers(folder: Path) -> None:
+    for leftover in folder.glob(".*.part"):
+        with suppress(OSError, InputError), open_regular(leftover) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            leftover.unlink()
 
 
 def to_json(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,9 +126,13 @@ def to_json(content: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(content, default=str), parse_constant=lambda name: str(float(name)))
 
 
+def _format_json(content: Mapping[str, Any]) -> bytes:
+    return _encode(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Convert the content with `to_json`, and write it to a JSON file."""
-    write_text(path, json.dumps(to_json(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_bytes(path, _format_json(to_json(content)))
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable[str] = ()) -> None:
@@ -120,33 +147,93 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable[s
     write_text(path, "".join(f"{line[:-2]}\n" for line in lines))
 
 
+def write_sealed_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file like `write_json`, with the SHA-256 hash of all other bytes of the file as its last entry."""
+    entries = {name: value for name, value in to_json(content).items() if name != SEAL}
+    unsealed = _format_json({**entries, SEAL: ""})
+    digest = sha256(unsealed).hexdigest().encode()
+    end = b'"\n}\n'
+    write_bytes(path, unsealed.removesuffix(end) + digest + end)
+
+
+def read_bytes(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """Return the content of a file that a run or a comparison wrote.
+
+    Raises:
+        InputError: The file is missing, is larger than `max_bytes`, or has another hash than in hashes.json.
+    """
+    content = _read_limited(path, max_bytes)
+    recorded = recorded_hashes(path).get(path.name)
+    if recorded is not None and recorded != sha256(content).hexdigest():
+        raise InputError(f"{path}: {CHANGED} {HASHES_FILE}")
+    return content
+
+
+def recorded_hashes(path: Path) -> dict[str, Any]:
+    """Return the hashes of the files beside `path`, from the hashes.json of the run. The keys are file names."""
+    folder = path.parent
+    prefix = ""
+    if folder.name == "figures":
+        folder, prefix = folder.parent, "figures/"
+    stored = folder / HASHES_FILE
+    hashes = parse_json(stored, _read_limited(stored)) if stored.exists() else {}
+    return {name.removeprefix(prefix): digest for name, digest in hashes.items() if name.startswith(prefix)}
+
+
+def _read_limited(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    with open_regular(path) as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise InputError(f"{path}: broken (it is larger than {max_bytes // 10**6:,} MB, the limit of a result file)")
+    return content
+
+
 def read_csv(path: Path) -> list[dict[str, str]]:
     """Return the rows of a run's CSV file. Raises InputError if the file is not valid."""
+    content = read_bytes(path)
+    if not content.strip():
+        raise InputError(f"{path}: broken (the file is empty)")
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: broken ({error})") from error
+        csv.field_size_limit(MAX_FILE_BYTES)
+        rows = list(csv.DictReader(io.StringIO(content.decode("utf-8"), newline="")))
+    except (ValueError, csv.Error) as error:
+        raise InputError(f"{path}: broken ({one_line(error)})") from error
+    for number, row in enumerate(rows, start=1):
+        if None in row or None in row.values():
+            raise InputError(f"{path}: broken (row {number} has more or fewer cells than the first line)")
+    return rows
 
 
 def read_json(path: Path, **required: type) -> dict[str, Any]:
-    """Return the object in a run's JSON file.
+    """Return the object in a JSON file of a run or a comparison, without its hash.
 
     Args:
         path: The file.
         **required: Keys that the object must have, each with the type of its value.
 
     Raises:
-        InputError: The file does not exist, is not a JSON object, or has no value of the expected type for a key.
+        InputError: The file does not exist, has changed since it was written, is not a JSON object, or has no value of
+            the expected type for a key.
     """
+    if not path.exists():
+        raise InputError(f"{path}: no such file; check that {path.parent} is the folder of a run")
+    return parse_json(path, read_bytes(path), **required)
+
+
+def parse_json(path: Path, data: bytes, **required: type) -> dict[str, Any]:
+    """Return the object in the bytes of a JSON file. `path` is for error messages (see `read_json`)."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{path}: no such file; check that {path.parent} is the folder of a run") from None
+        content = json.loads(data.decode("utf-8"))
+    except RecursionError:
+        raise InputError(f"{path}: broken (nested too deeply)") from None
     except ValueError as error:
-        raise InputError(f"{path}: broken ({error})") from error
+        raise InputError(f"{path}: broken ({one_line(error)})") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: broken (a JSON object is expected)")
+    if isinstance(digest := content.get(SEAL), str):
+        if sha256(data.replace(digest.encode(errors="replace"), b"")).hexdigest() != digest:
+            raise InputError(f"{path}: {CHANGED} the file")
+        del content[SEAL]
     if missing := [name for name, kind in required.items() if not isinstance(content.get(name), kind)]:
         raise InputError(f"{path}: broken (it lacks {', '.join(missing)})")
     return content

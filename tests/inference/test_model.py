@@ -11,6 +11,7 @@ import torch
 from unifier import TranslationHead, Translator, launch, load
 from unifier.config import load_experiment
 from unifier.data.source import use_data_folder
+from unifier.files import read_json
 from unifier_tokenizers import InputError
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -33,7 +34,7 @@ def test_loaded_model_has_the_weights_and_answers_of_the_run(run: Path, translat
 
 def test_run_that_cannot_be_loaded_is_named(run: Path, experiment_file: Path, tmp_path: Path) -> None:
     copy = copytree(run, tmp_path / "copy")
-    stored = json.loads((copy / "settings.json").read_text())
+    stored = read_json(copy / "settings.json")
     changes = {
         "gone.py": {"study": str(tmp_path / "gone.py:translation")},
         "names no experiment": {"study": ""},
@@ -78,7 +79,7 @@ def test_relative_paths_hold_in_another_folder(
     assert load(folder).predict(["one 1"])
     assert launch.run(translation, resume=folder, track="off")[0].metrics == metrics
     assert Path.cwd() == tmp_path / "second"
-    stored = json.loads((folder / "settings.json").read_text())
+    stored = read_json(folder / "settings.json")
     assert stored["started_in"] == stored["data_folder"] == str(tmp_path / "first")
 
 
@@ -94,7 +95,7 @@ def test_relative_paths_hold_in_another_folder(
 def test_broken_file_of_a_run_is_named(name: str, key: str, values: list[Any], run: Path, tmp_path: Path) -> None:
     copy = copytree(run, tmp_path / "copy")
     path = copy / name
-    stored = json.loads(path.read_text()) if path.exists() else {}
+    stored = read_json(path) if path.exists() else {}
     for value in values:
         path.write_text(json.dumps({**stored, key: value}))
         with pytest.raises(InputError):

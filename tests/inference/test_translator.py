@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from unifier.config import load_experiment
+from unifier.files import read_json
 from unifier.heads.transformer_decoder import TranslationHead
 from unifier.inference.translator import Translator
 from unifier.launch import run_in_folder
@@ -29,7 +30,7 @@ def test_alignment_is_the_mean_over_heads(translator: Translator) -> None:
 
 def test_run_without_its_longest_text_is_refused(run: Path, tmp_path: Path) -> None:
     copy = copytree(run, tmp_path / "copy")
-    stored = json.loads((copy / "settings.json").read_text())
+    stored = read_json(copy / "settings.json")
     (copy / "settings.json").write_text(json.dumps({**stored, "longest": None}))
     with pytest.raises(InputError, match="longest"):
         Translator(copy)

@@ -117,7 +117,7 @@ def test_metrics_file_gains_columns_or_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail_halfway: Callable[..., None]
 ) -> None:
     tracked = RunLoggers(tmp_path, lambda: COST)
-    tracked.add(lambda: MetricsFile(tmp_path / "metrics.csv"))
+    tracked.add(lambda: MetricsFile(tmp_path / "metrics.csv", []))
     tracked.log_metrics({"train/a/loss": 0.5, "epoch": 0})
     tracked.log_metrics({"val/a/accuracy": 50.0})
     header, *rows = (tmp_path / "metrics.csv").read_text().splitlines()
@@ -129,16 +129,11 @@ def test_metrics_file_gains_columns_or_stays(
     assert (tmp_path / "metrics.csv").read_text().splitlines() == [header, *rows]
 
 
-def test_metrics_file_replaces_resumed_steps(tmp_path: Path) -> None:
+def test_metrics_file_continues_the_rows_of_a_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
-    before = MetricsFile(path)
-    for step in (1, 2, 3, 4):
-        before.log({"loss": step}, step)
-    before.log({"score": 4}, 4)
-    after = MetricsFile(path)
-    after.log({"loss": 33}, 3)
-    after.log({"loss": 44}, 4)
-    assert path.read_text().splitlines()[1:] == ["1,1", "2,2", "3,33", "4,44"]
+    path.write_text("step,loss\n1,9\n2,2\n3,")  # The file is damaged, and has rows after the checkpoint.
+    MetricsFile(path, [{"step": 1, "loss": 1}]).log({"loss": 22}, 2)
+    assert path.read_text().splitlines() == ["step,loss", "1,1", "2,22"]
 
 
 @pytest.fixture(autouse=True)

@@ -114,7 +114,9 @@ def test_interrupted_run_resumes_bit_for_bit(number: signal.Signals, interruptib
             interruptible(presser, at)
         assert signal.getsignal(number) is before, phase
         assert presser.read <= at + EVAL_BATCHES, f"{phase}: only the step and a validation that is due are completed"
-        assert_same_run(interruptible(presser, resume=Path(str(stop.value))), whole, read_metrics)
+        folder = Path(str(stop.value))
+        (folder / "metrics.csv").write_text("damaged")  # The rows so far are in the checkpoint.
+        assert_same_run(interruptible(presser, resume=folder), whole, read_metrics)
 
 
 @pytest.mark.slow
@@ -310,7 +312,7 @@ def test_resume_from_a_checkpoint_with_wrong_parts_is_refused(interruptible: Fit
     whole, content = torch.load(path, weights_only=True), path.read_bytes()
     loop, optimizer = whole["loops"]["fit_loop"], whole["optimizer_states"][0]
     changes = [
-        *({name: None} for name in ("loops", "optimizer_states", "costs", "losses", "random_states")),
+        *({name: None} for name in ("loops", "optimizer_states", "costs", "losses", "metrics", "random_states")),
         *({"loops": {}}, {"loops": {"fit_loop": {**loop, "epoch_progress": 3}}}, {"callbacks": {}}),
         *({"losses": {}}, {"costs": {"tasks": {"a": {"steps": 1}}, "peak_memory_bytes": 0}}),
         {"optimizer_states": [{**optimizer, "state": {0: {"step": 1}}}]},

@@ -150,7 +150,7 @@ def test_every_fold_is_tested_with_every_seed(recipe: Path, pictures: Path, caps
     assert run_folds(recipe, pictures, "folds=3", "seeds=4,5") == 0
     printed = capsys.readouterr().out
     folder = Path(printed.splitlines()[-1])
-    content = json.loads((folder / "comparison.json").read_text())
+    content = read_json(folder / "comparison.json")
     assert [(row["varied"], row["seed"], row["result"]["settings"]["fold"]) for row in content["rows"]] == [
         ({"fold": fold}, seed, fold) for fold in (1, 2, 3) for seed in (4, 5)
     ]

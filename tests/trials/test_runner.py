@@ -16,7 +16,7 @@ from unifier import ClassificationHead, Comparison, Experiment, Result, Task, Tr
 from unifier.comparison import Mode
 from unifier.data.dataset import Subset
 from unifier.datasets import Digits
-from unifier.files import lock_folder
+from unifier.files import lock_folder, read_json
 from unifier.training.fit import RunContext
 from unifier.training.result import Interrupted, RunFailed
 from unifier.trials import runner, trials
@@ -116,7 +116,7 @@ def stop(out: Path, errors: Mapping[int, str], comparison: Comparison | None = N
 
 
 def content(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "comparison.json").read_text())
+    return read_json(folder / "comparison.json")
 
 
 def change(folder: Path, **parts: Any) -> None:

@@ -86,7 +86,7 @@ def read_results(folder: Path) -> Results:
     """
     for name, required in (("comparison.json", REQUIRED_COMPARISON_KEYS), ("result.json", REQUIRED_RESULT_KEYS)):
         if (folder / name).exists():
-            return collect_results(folder, _read_required(folder / name, required))
+            return collect_results(folder, read_object(folder / name, **required))
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     return _read_all_below(folder)
@@ -168,7 +168,7 @@ def _read_all_below(folder: Path) -> Results:
     recipes: list[tuple[str, Mapping[str, Any]]] = []
     for path in sorted(folder.rglob("comparison.json")):
         try:
-            content = _read_required(path, REQUIRED_COMPARISON_KEYS)
+            content = read_object(path, **REQUIRED_COMPARISON_KEYS)
             content, faults = parse_entry(ComparisonFile, content, str(path), COMPARISON_KEYS)
             _, rows = _split_showcase(_locate_runs(content["rows"], path.parent, folder, faults))
         except InputError as error:
@@ -201,7 +201,7 @@ def _read_all_below(folder: Path) -> Results:
 def _read_run(run: Path, recipes: list[tuple[str, Mapping[str, Any]]], problems: list[str]) -> _Source:
     """Return the source of a run outside a comparison, and append the run's recipe and faults to the lists."""
     path = run / "result.json"
-    result, faults = parse_entry(ResultFile, _read_required(path, REQUIRED_RESULT_KEYS), str(path), RESULT_KEYS)
+    result, faults = parse_entry(ResultFile, read_object(path, **REQUIRED_RESULT_KEYS), str(path), RESULT_KEYS)
     settings = _run_settings(run)
     problems += faults
     terms = {"comparison": settings.get("comparison") or "none", **_comparison_terms(settings.get("trial") or {})}
@@ -240,7 +240,7 @@ def _run_settings(folder: Path) -> dict[str, Any]:
     path = folder / "settings.json"
     settings: dict[str, Any] = {}
     if path.exists():
-        content = _read_required(path, {"settings": dict, "seed": int})
+        content = read_object(path, settings=dict, seed=int)
         settings, _ = parse_entry(SettingsFile, content, str(path), ("settings", "seed", "comparison", "trial"))
         _, _ = parse_entry(TrialFacts, settings.get("trial") or {}, str(path), TRIAL_FACTS)
     if (name := settings.get("comparison")) and not settings.get("trial"):
@@ -278,16 +278,6 @@ def _fit_each(
             faults = [str(error)]
         problems += [fault for fault in faults if fault not in problems]
     return fitting
-
-
-def _read_required(path: Path, required: Mapping[str, type]) -> dict[str, Any]:
-    """Read a JSON file. Raise InputError if a required key is missing or its value has another type."""
-    if not path.exists():
-        raise InputError(f"{path}: no such file; check that {path.parent} is the folder of a run")
-    content = read_object(path)
-    if missing := [name for name, kind in required.items() if not isinstance(content.get(name), kind)]:
-        raise InputError(f"{path}: broken (it lacks {', '.join(missing)})")
-    return content
 
 
 def _rows_of_run(folder: Path, result: Mapping[str, Any], settings: Mapping[str, Any]) -> list[ResultRow]:

@@ -1,35 +1,23 @@
 """The expected content of result files. Parts of a file that do not fit are named and left out."""
 
-import csv
-import io
-import json
 import math
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from unifier.files import CONTROL, open_regular, printable
+from unifier.files import printable, read_bytes, read_csv, read_json, recorded_hashes
 from unifier_tokenizers import InputError
-from unifier_tokenizers.errors import one_line
-
-MAX_FILE_BYTES = 40_000_000
-"""Maximum size of a result file in bytes. In memory, a file can take 25 times its size."""
 
 MAX_NUMBER = 1e30
 """Maximum absolute value of a number in a result file, because larger numbers overflow in figures and in squares."""
 
 MAX_NAMED = 3
 """Maximum number of faults or runs that one line names."""
-
-HASHES_FILE = "hashes.json"
-"""A run's file with the SHA-256 hash of each result file that the run wrote."""
-
 
 ALWAYS_WRITTEN = ("metrics.csv", "samples.json")
 """The files that every finished run has. The other files depend on the kind of the tasks."""
@@ -326,15 +314,13 @@ def parse_entry(kind: Any, content: Any, name: str, needed: Collection[str] = ()
             content = _without(content, path)
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file. Control characters in its texts are escaped.
+def read_object(path: Path, **required: type) -> dict[str, Any]:
+    """Return the object in a JSON file like `read_json`. Control characters in its texts are escaped.
 
     Raises:
-        InputError: The file is missing, too large, damaged, or not what the run wrote.
+        InputError: The file is a link out of its folder, or `read_json` raises InputError.
     """
-    content = _read_bytes(path)
-    _check_hash(path, content)
-    return _read_json(path, content)
+    return clean(read_json(_check_link(path), **required))
 
 
 def read_entry(path: Path, task: str, kind: Any) -> Any:
@@ -359,10 +345,8 @@ def read_entry(path: Path, task: str, kind: Any) -> Any:
 
 def read_text(path: Path) -> str:
     """Return the text of a run's file. Raise InputError if the file is damaged or too large."""
-    content = _read_bytes(path)
-    _check_hash(path, content)
     try:
-        return content.decode("utf-8")
+        return read_bytes(_check_link(path)).decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: broken ({error})") from error
 
@@ -384,20 +368,10 @@ def read_rows(path: Path, required: Collection[str] = (), numeric: Collection[st
 
 def parse_rows(path: Path, required: Collection[str] = (), numeric: Collection[str] = ()) -> list[dict[str, str]]:
     """Return the rows of a CSV file as `read_rows` does, but raise InputError for a fault."""
-    content = _read_bytes(path)
-    _check_hash(path, content)
-    try:
-        csv.field_size_limit(MAX_FILE_BYTES)
-        rows = list(csv.DictReader(io.StringIO(content.decode("utf-8"), newline="")))
-    except (ValueError, csv.Error) as error:
-        raise InputError(f"{path}: broken ({one_line(error)})") from error
-    if not rows and content.strip() == b"":
-        raise InputError(f"{path}: broken (the file is empty)")
+    rows = read_csv(_check_link(path))
+    if rows and (missing := [name for name in required if name not in rows[0]]):
+        raise InputError(f"{path}: broken (it lacks the column {missing[0]})")
     for number, row in enumerate(rows, start=1):
-        if None in row or None in row.values():
-            raise InputError(f"{path}: broken (row {number} has more or fewer cells than the first line)")
-        if number == 1 and (missing := [name for name in required if name not in row]):
-            raise InputError(f"{path}: broken (it lacks the column {missing[0]})")
         for name, cell in row.items():
             if cell and name.startswith(tuple(numeric)) and not _is_number(cell):
                 raise InputError(f"{path}: broken (row {number}: {name} is not a number)")
@@ -412,18 +386,6 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _read_json(path: Path, content: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(content.decode("utf-8"))
-    except RecursionError:
-        raise InputError(f"{path}: broken (nested too deeply)") from None
-    except ValueError as error:
-        raise InputError(f"{path}: broken ({one_line(error)})") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: broken (a JSON object is expected)")
-    return clean(value) if b"\\u" in content or CONTROL.search(content.decode("utf-8")) else value
-
-
 def clean(value: Any) -> Any:
     """Return JSON content with escapes in place of the control characters of its texts. Line ends and tabs stay."""
     if isinstance(value, str):
@@ -433,31 +395,18 @@ def clean(value: Any) -> Any:
     return [clean(entry) for entry in value] if isinstance(value, list) else value
 
 
-def _read_bytes(path: Path) -> bytes:
+def _check_link(path: Path) -> Path:
+    """Return the path. Raise InputError for a link out of the folder, because the target then enters the page."""
     if not path.resolve().is_relative_to(path.parent.resolve()):
         raise InputError(f"{path}: broken (it is a link out of the folder)")
-    with open_regular(path) as file:
-        content = file.read(MAX_FILE_BYTES + 1)
-    if len(content) > MAX_FILE_BYTES:
-        raise InputError(f"{path}: broken (it is larger than {MAX_FILE_BYTES // 10**6} MB, the limit of a report)")
-    return content
-
-
-def _hashes(folder: Path) -> dict[str, Any]:
-    path = folder / HASHES_FILE
-    return _read_json(path, _read_bytes(path)) if path.exists() else {}
-
-
-def _check_hash(path: Path, content: bytes) -> None:
-    if sha256(content).hexdigest() != _hashes(path.parent).get(path.name, sha256(content).hexdigest()):
-        raise InputError(f"{path}: broken (its SHA-256 hash is not the hash that the run recorded)")
+    return path
 
 
 def _is_present(path: Path) -> bool:
     """Return True if the file exists. Raise InputError if a file is missing that the run wrote."""
     if path.exists():
         return True
-    if path.is_symlink() or path.name in ALWAYS_WRITTEN or path.name in _hashes(path.parent):
+    if path.is_symlink() or path.name in ALWAYS_WRITTEN or path.name in recorded_hashes(path):
         raise InputError("the file is missing")
     return False
 

@@ -27,13 +27,12 @@ from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit
 from unifier.data.source import Example, describe_example, target_of
 from unifier.experiment import Experiment, Task
-from unifier.files import write_csv, write_json
+from unifier.files import HASHES_FILE, write_csv, write_json
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.text_metrics import sentence_bleu
 from unifier.report.page import write_report
-from unifier.report.schema import HASHES_FILE
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.probe import probe
 from unifier.training.result import Result
@@ -95,9 +94,13 @@ def write_artifacts(
 
 
 def hash_run_files(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 hash of each result file in a run's folder. A report refuses a file that changes later."""
+    """Return the SHA-256 hash of each result file in a run's folder that has no hash itself.
+
+    A later command refuses a file with another hash.
+    """
     names = [*(f"{name}.csv" for name in ("metrics", "predictions", "interference")), "representations.npz"]
     names += [f"{name}.json" for name in ("samples", "confusions", "lengths", "attention")]
+    names += [path.relative_to(folder).as_posix() for path in sorted(folder.glob("figures/attention-*.svg"))]
     return {name: sha256((folder / name).read_bytes()).hexdigest() for name in names if (folder / name).exists()}
 
 

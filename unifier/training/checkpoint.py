@@ -38,6 +38,7 @@ class Parts(BaseModel):
     loops: dict[str, Any] = {}
     costs: dict[str, Any] = {}
     losses: dict[str, list[Tensor]] = {}
+    metrics: list[dict[str, Any]] = []
     random_states: list[Tensor] = []
 
 

@@ -34,7 +34,7 @@ from unifier.experiment import (
     recording_fitted,
     save_fitted,
 )
-from unifier.files import is_recoverable, lock_folder, new_folder, print_status, read_json, to_json, write_json
+from unifier.files import is_recoverable, lock_folder, new_folder, print_status, read_json, to_json, write_sealed_json
 from unifier.nn.precision import default_device
 from unifier.training.artifacts import write_artifacts
 from unifier.training.callbacks import SpeedMonitor, peak_flops
@@ -173,12 +173,14 @@ def _fit(
     configure_allocator()
     pl.seed_everything(seed, verbose=False)
     checkpoint = None if resume is None else read_unfinished(resume)
+    earlier = {} if resume is None else read_earlier_settings(resume)
     with recording_fitted(resume) as fitted_values:
         experiment = build()
     name = experiment.name
     assert name is not None, "build_described gives every experiment a name"
+    if earlier and earlier["name"] != name:
+        raise InputError(f'{resume} is a run of "{earlier["name"]}", so it cannot resume as a run of "{name}"')
     model = UnifierModule(experiment)
-    earlier = {} if resume is None else read_earlier_settings(resume, name)
     done = None
     if resume is not None:
         if checkpoint is None:
@@ -235,14 +237,12 @@ def read_unfinished(folder: Path) -> dict[str, Any] | None:
         raise InputError(f"{error}: the run cannot resume; start a new run") from error
 
 
-def read_earlier_settings(folder: Path, name: str) -> dict[str, Any]:
-    """Read settings.json of the resumed run. Raise InputError if the run belongs to another experiment."""
+def read_earlier_settings(folder: Path) -> dict[str, Any]:
+    """Read settings.json of the resumed run. Raise InputError if the file or a fitted value has changed."""
     settings = read_json(folder / "settings.json", name=str)
     if not isinstance(settings.get("read", {}), dict) or not isinstance(settings.get("fitted", {}), dict):
         raise InputError(f"{folder / 'settings.json'}: broken (read and fitted must be objects)")
     check_fitted(folder, settings)
-    if settings["name"] != name:
-        raise InputError(f'{folder} is a run of "{settings["name"]}", so it cannot resume as a run of "{name}"')
     return settings
 
 
@@ -387,7 +387,7 @@ def write_run_settings(
         "fitted": hash_fitted(result.folder),
         **starting_folders(),
     }
-    write_json(result.folder / "settings.json", content)
+    write_sealed_json(result.folder / "settings.json", content)
 
 
 def print_run_header(result: Result, training: Training, batches: TrainDataLoader) -> None:
@@ -405,7 +405,7 @@ def start_loggers(
 ) -> RunLoggers:
     """Open metrics.csv and the requested trackers. `done` is the number of steps already made by a resumed run."""
     loggers = RunLoggers(result.folder, lambda: model.cost_tracker.as_dict())
-    loggers.add(lambda: MetricsFile(result.folder / "metrics.csv"))
+    loggers.add(lambda: MetricsFile(result.folder / "metrics.csv", model.logged))
     if context.tensorboard:
         loggers.add(lambda: TensorBoard(result.folder, done))
     if context.wandb != "off":

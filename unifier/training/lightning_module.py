@@ -56,6 +56,8 @@ class UnifierModule(Network, pl.LightningModule):
         """For each task, a function that maps the lengths of an example to its FLOPs."""
         self.losses: dict[str, list[Tensor]] = {name: [] for name in experiment.tasks}
         """For each task, the losses that have not been logged yet."""
+        self.logged: list[dict[str, Any]] = []
+        """The rows of metrics.csv."""
         self.lengths = torch.empty(0), torch.empty(0)
         """The lengths N and L (B,) of the examples in the batch that was last moved to the device."""
         self.current_task = ""
@@ -225,16 +227,17 @@ class UnifierModule(Network, pl.LightningModule):
         torch.nn.utils.clip_grad_norm_(self.parameters(), self.training_settings.grad_clip * fmean(weights))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add costs, pending losses and random states to a checkpoint."""
+        """Add costs, pending losses, logged metrics and random states to a checkpoint."""
         checkpoint["costs"] = {
             "tasks": self.cost_tracker.by_task(),
             "peak_memory_bytes": self.cost_tracker.peak_memory_bytes,
         }
         checkpoint["losses"] = self.losses
+        checkpoint["metrics"] = self.logged
         checkpoint["random_states"] = [module.get_rng_state() for module in self._random_modules()]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore costs, pending losses and random states from a checkpoint.
+        """Restore costs, pending losses, logged metrics and random states from a checkpoint.
 
         Raises ValueError if the checkpoint has not the layout of this run. Lightning itself would skip missing parts.
         """
@@ -248,6 +251,7 @@ class UnifierModule(Network, pl.LightningModule):
         costs = {task: Cost(**cost) for task, cost in checkpoint["costs"]["tasks"].items()}
         self.cost_tracker = CostTracker(costs, checkpoint["global_step"], checkpoint["costs"]["peak_memory_bytes"])
         self.losses = checkpoint["losses"]
+        self.logged[:] = checkpoint["metrics"]  # The writer of metrics.csv refers to this list.
         self.random_states = checkpoint["random_states"]
 
     def _random_modules(self) -> list[Any]:

@@ -123,24 +123,20 @@ class RunLoggers(Logger):
 class MetricsFile:
     """Writer of metrics.csv, with a row for each call of `log` and a column for each metric."""
 
-    def __init__(self, path: Path) -> None:
-        """Open metrics.csv. New rows are appended to an existing file."""
-        self.path = path
-        self.earlier: list[Mapping[str, Any]] = []
-        self.rows: list[Mapping[str, Any]] = []
-        if path.exists():
-            self.earlier = [{name: text for name, text in row.items() if text} for row in read_csv(path)]
+    def __init__(self, path: Path, rows: list[dict[str, Any]]) -> None:
+        """Create the writer of metrics.csv.
+
+        Args:
+            path: The file. Each call of `log` writes all rows.
+            rows: The list to which rows are appended. A checkpoint contains the rows, so a resumed run does not
+                depend on the file.
+        """
+        self.path, self.rows = path, rows
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Append a row, and delete the old rows that a resumed run logs again."""
-        row = {"step": step, **metrics}
-        self.earlier = [
-            other
-            for other in self.earlier
-            if int(other["step"]) < step or (int(other["step"]) == step and other.keys() != row.keys())
-        ]
-        self.rows.append(row)
-        write_csv(self.path, [*self.earlier, *self.rows])
+        """Append a row."""
+        self.rows.append({"step": step, **metrics})
+        write_csv(self.path, self.rows)
 
     def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
         """Do nothing, because the files are already in the run's folder."""

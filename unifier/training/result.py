@@ -13,7 +13,7 @@ from typing import Any, Literal, final
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from unifier.files import read_json, write_json
+from unifier.files import read_json, write_sealed_json
 from unifier_tokenizers import InputError
 
 Status = Literal["running", "finished", "failed", "interrupted"]
@@ -77,7 +77,7 @@ class Result:
 
     def write(self) -> None:
         """Write result.json."""
-        write_json(self.folder / "result.json", self.content())
+        write_sealed_json(self.folder / "result.json", self.content())
 
 
 @final

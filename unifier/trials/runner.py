@@ -11,7 +11,7 @@ from typing import Any
 
 from unifier.comparison import Comparison
 from unifier.data.source import starting_folders
-from unifier.files import lock_folder, new_folder, to_json, write_json
+from unifier.files import lock_folder, new_folder, to_json, write_sealed_json
 from unifier.heads.head import mean_score_percent
 from unifier.report.page import write_report
 from unifier.report.read_results import COMPARISON_TERMS
@@ -87,7 +87,7 @@ def _run_trials(
             "rows": runner.all_rows(),
             **more,
         }
-        write_json(folder / "comparison.json", content)
+        write_sealed_json(folder / "comparison.json", content)
         return content
 
     write("running")

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -13,10 +14,14 @@ from torch import Tensor
 
 from unifier.analysis.representation import calibrate, nearest_neighbors, similarity_matrix
 from unifier.comparison import TRIAL_KEYS, TrialRow
+from unifier.files import read_bytes
 from unifier_tokenizers import InputError
 
 NUM_NEIGHBORS = 10
 """Number of nearest neighbors, as in Huh et al. 2024."""
+
+MAX_ARRAYS_BYTES = 4_000_000_000
+"""Maximum size of a representations.npz in bytes, because the file is read into memory."""
 
 ANALYSES = {"cka": similarity_matrix, "neighbors": partial(nearest_neighbors, k=NUM_NEIGHBORS)}
 
@@ -78,11 +83,10 @@ def read_layers(base: Path, row: TrialRow, like: Mapping[str, Tensor] | None) ->
             `like`.
     """
     path, prefix = base / row["folder"] / "representations.npz", f"{row['task']}/"
+    content = BytesIO(read_bytes(path, MAX_ARRAYS_BYTES))
     try:
-        with np.load(path) as arrays:
+        with np.load(content) as arrays:
             layers = {name.removeprefix(prefix): arrays[name] for name in arrays.files if name.startswith(prefix)}
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
     except (OSError, ValueError, BadZipFile) as error:
         raise InputError(f"{path}: broken ({error})") from error
     examples = min((len(layer) for layer in layers.values()), default=0)
