@@ -3,7 +3,6 @@
 import errno
 import json
 import math
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from contextlib import suppress
 from hashlib import sha256
 from io import TextIOBase
 from pathlib import Path
-from signal import SIGINT, SIGKILL, raise_signal
+from signal import SIGINT, raise_signal
 from typing import Any
 
 import numpy as np
@@ -118,22 +117,6 @@ def test_csv_has_named_columns_first(tmp_path: Path) -> None:
         files.read_csv(tmp_path / "a.csv")
 
 
-def test_new_folders_have_different_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = iter(["aa", "aa", "bb"])
-    monkeypatch.setattr("secrets.token_hex", lambda _: next(numbers))  # pyright: ignore[reportUnknownLambdaType]
-    monkeypatch.setattr("time.strftime", lambda _: "now")  # pyright: ignore[reportUnknownLambdaType]
-    folders = [files.new_folder(tmp_path / "runs", "seed0") for _ in range(2)]
-    assert [folder.name for folder in folders] == ["now-seed0-aa", "now-seed0-bb"]
-
-
-def test_new_folder_in_invalid_parent_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    (tmp_path / "link").symlink_to(tmp_path / "none")
-    for name in ("file", "link"):
-        with pytest.raises(InputError, match=f"{name}: .*--out"):
-            files.new_folder(tmp_path / name)
-
-
 def test_recoverable_errors() -> None:
     assert files.is_recoverable(OSError(errno.ENOSPC, "full"))
     assert not files.is_recoverable(OSError(errno.ENOENT, "missing"))
@@ -235,26 +218,3 @@ def test_command_with_closed_output_ends_silently(act: str, message: list[str]) 
         errors = command.stderr.read().decode()
     assert command.returncode == 1
     assert [line for line in errors.splitlines()[-1:] if not line.startswith("interrupted")] == message
-
-
-@pytest.mark.slow
-def test_lock_does_not_survive_a_kill(tmp_path: Path) -> None:
-    code = f"""
-import os, time
-from pathlib import Path
-from unifier.files import lock_folder
-with lock_folder(Path({str(tmp_path)!r})):
-    if not os.fork():
-        print("locked", flush=True)
-    time.sleep(20)
-"""
-    command = [sys.executable, "-c", code]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
-        assert process.stdout
-        process.stdout.readline()
-        with pytest.raises(InputError, match="another process"), files.lock_folder(tmp_path):
-            pass
-        os.kill(process.pid, SIGKILL)
-        process.wait()
-        with files.lock_folder(tmp_path), files.lock_folder(tmp_path / "missing"):
-            os.killpg(process.pid, SIGKILL)

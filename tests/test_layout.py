@@ -22,7 +22,7 @@ RANKS = (
     "nn",
     "trunks",
     "heads",
-    "files settings plugins",
+    "files folders settings plugins",
     "data",
     "datasets augmentation",
     "experiment",

@@ -105,13 +105,7 @@ def _report_error(error: BaseException) -> int:
     from unifier.training.result import DivergedError, Interrupted, RunFailed
 
     if isinstance(error, Interrupted):
-        resumable = any((error.folder / name).exists() for name in ("comparison.json", "checkpoints/last.ckpt"))
-        hint = (
-            f"; to continue, run the command again with --resume {error}"
-            if resumable
-            else " before the first checkpoint"
-        )
-        print_status(f"interrupted{hint}", sys.stderr)
+        print_status(f"interrupted; to continue, run the command again with --resume {error}", sys.stderr)
         _print_line(error.folder)
         return 1
     if isinstance(error, RunFailed):

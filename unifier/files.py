@@ -9,9 +9,8 @@ import os
 import re
 import secrets
 import stat
-import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -237,63 +236,6 @@ def parse_json(path: Path, data: bytes, **required: type) -> dict[str, Any]:
     if missing := [name for name, kind in required.items() if not isinstance(content.get(name), kind)]:
         raise InputError(f"{path}: broken (it lacks {', '.join(missing)})")
     return content
-
-
-def new_folder(parent: Path, label: str = "") -> Path:
-    """Create a folder with a unique name in `parent`. The name consists of the time, the label and a random number.
-
-    Raises InputError if the folder cannot be created.
-    """
-    folder = parent / "-".join(filter(None, (time.strftime("%Y%m%d-%H%M%S"), label, secrets.token_hex(2))))
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError as error:
-        if folder.exists():
-            return new_folder(parent, label)
-        raise InputError(f"{parent}: the target of this link does not exist; give another folder with --out") from error
-    except (PermissionError, NotADirectoryError, FileNotFoundError) as error:
-        raise InputError(
-            f"{parent}: no folder can be created there ({error.strerror}); give another folder with --out"
-        ) from error
-    return folder
-
-
-LOCK_FILE = ".lock"
-"""Name of the empty file in the folder of a run or a comparison whose lock belongs to the process that writes there."""
-
-_lock_files = set[TextIO]()
-# A worker process must not keep the lock of a killed run.
-os.register_at_fork(after_in_child=lambda: [file.close() for file in _lock_files])
-
-
-@contextmanager
-def lock_folder(folder: Path) -> Generator[None]:
-    """Hold the lock of a run's or a comparison's folder. The system releases the lock of a killed process.
-
-    A folder that cannot be written, or whose file system has no locks, is not locked.
-
-    Raises:
-        InputError: Another process holds the lock.
-    """
-    try:
-        file = (folder / LOCK_FILE).open("a")
-    except OSError:
-        yield
-        return
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"{folder}: another process is writing this run; wait for the end of the process, or stop it"
-            ) from None
-        except OSError:
-            pass
-        _lock_files.add(file)
-        try:
-            yield
-        finally:
-            _lock_files.remove(file)
 
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")

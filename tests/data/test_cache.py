@@ -110,6 +110,13 @@ def test_interrupted_write_leaves_nothing(root: Path) -> None:
     assert cache.lookup(root, "key") is None
 
 
+def test_draft_of_a_killed_process_is_removed(root: Path) -> None:
+    (root / f"{cache.DRAFT_PREFIX}killed").mkdir(parents=True)
+    with cache.open_for_write(root, "key"):
+        pass
+    assert list(root.iterdir()) == [cache.lookup(root, "key")]
+
+
 def test_concurrent_writes_store_one_entry(root: Path) -> None:
     with cache.open_for_write(root, "key") as first, cache.open_for_write(root, "key") as second:
         (first / "values").write_text("one")
@@ -138,11 +145,11 @@ def test_eviction_deletes_least_recently_used(root: Path, monkeypatch: Patch) ->
 def test_eviction_keeps_recent_drafts(root: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(cache, "MAX_CACHE_BYTES", 500)
     abandoned = root / f"{cache.DRAFT_PREFIX}abandoned"
-    abandoned.mkdir(parents=True)
     with cache.open_for_write(root, "slow") as slow:
         (slow / "values").write_bytes(bytes(1000))
-        os.utime(abandoned, (1, 1))
         with cache.open_for_write(root, "quick") as quick:
+            abandoned.mkdir()
+            os.utime(abandoned, (1, 1))
             (quick / "values").write_bytes(bytes(1000))
         assert not abandoned.exists()
     assert cache.lookup(root, "slow") is not None

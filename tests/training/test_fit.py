@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from unifier import ClassificationHead, Experiment, TaggingHead, Task, Transformer
 from unifier.data.source import Example, SplitName
 from unifier.datasets import Digits
-from unifier.files import lock_folder
+from unifier.folders import lock_folder
 from unifier.training import artifacts
 from unifier.training import fit as fit_module
 from unifier.training.callbacks import AtomicCheckpointIO
@@ -309,6 +309,19 @@ def test_targets_that_cannot_be_scored_are_refused(make_experiment: Any, run_fak
 def test_context_file_is_that_of_the_first_part(origin: str | list[str], tmp_path: Path) -> None:
     assert RunContext(tmp_path, "study", origin=origin).file == "/a/study.py"
     assert RunContext(tmp_path, "study").file == ""
+
+
+@pytest.mark.parametrize("full", ["settings.json", "result.json"])
+def test_full_disk_leaves_no_folder_that_cannot_resume(
+    full: str, run_fake: Run, tmp_path: Path, fail_halfway: Any, monkeypatch: Patch
+) -> None:
+    with monkeypatch.context() as patch:
+        fail_halfway(patch, FULL, full)
+        with pytest.raises(OSError, match="No space"):
+            run_fake(FakeTrain(FULL))
+    folders = list((tmp_path / "digits").iterdir())
+    assert len(folders) == (full == "result.json")
+    assert all(run_fake(resume=folder).status == "finished" for folder in folders)
 
 
 def test_run_is_locked_while_it_trains(run_fake: Run) -> None:

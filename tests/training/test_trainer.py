@@ -120,6 +120,21 @@ def test_interrupted_run_resumes_bit_for_bit(number: signal.Signals, interruptib
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("lost", [["last"], ["best", "last"]])
+def test_run_killed_at_its_first_checkpoint_resumes_alike(
+    lost: list[str], interruptible: Fit, read_metrics: Any
+) -> None:
+    presser = Presser()
+    whole = interruptible(presser)
+    with pytest.raises(Interrupted) as stop:
+        interruptible(presser, 11)
+    folder = Path(str(stop.value))
+    for name in lost:
+        (folder / "checkpoints" / f"{name}.ckpt").unlink()
+    assert_same_run(interruptible(presser, resume=folder), whole, read_metrics)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [{"average_last": 2}, {"grad_accumulation": 2, "ema_decay": 0.9}, {"refit": True}, {"patience": 1}],

@@ -4,6 +4,7 @@ import errno
 import json
 import math
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from statistics import mean
@@ -16,7 +17,8 @@ from unifier import ClassificationHead, Comparison, Experiment, Result, Task, Tr
 from unifier.comparison import Mode
 from unifier.data.dataset import Subset
 from unifier.datasets import Digits
-from unifier.files import lock_folder, read_json
+from unifier.files import read_json
+from unifier.folders import lock_folder
 from unifier.training.fit import RunContext
 from unifier.training.result import Interrupted, RunFailed
 from unifier.trials import runner, trials
@@ -53,7 +55,8 @@ class FakeFit:
         self.calls.append((name, seed, resume))
         tasks = list(settings) if name == "joint" else [name]
         data = {task: {"sha256": self.sha256} for task in tasks}
-        folder = resume or context.create_run_folder(name, seed)
+        with ExitStack() as lock:
+            folder = resume or lock.enter_context(context.run_folder(name, seed))
         facts = {"tasks": tasks, "seed": seed, "settings": settings, "data": data, "folder": folder}
         result = replace(RESULT, name=name, status="running", **facts)
         on_start(result)
@@ -64,7 +67,9 @@ class FakeFit:
                 replace(result, status="interrupted").write()
                 raise Interrupted(result.folder)
             case "diverges":
-                raise RunFailed(replace(result, status="failed", error="diverged"))
+                result = replace(result, status="failed", error="diverged")
+                result.write()
+                raise RunFailed(result)
             case "bad input":
                 raise InputError("a batch that cannot be used")
             case "full disk":
@@ -205,6 +210,22 @@ def test_folders_that_no_row_names_are_removed(tmp_path: Path) -> None:
     start(tmp_path, FakeFit(), resume=folder)
     named = {Path(row["folder"]).name for row in content(folder)["rows"]}
     assert {path.name for path in (folder / "trials").iterdir()} == {*named, "notes"}
+
+
+def test_repeated_trial_replaces_its_folder(tmp_path: Path) -> None:
+    folder = start(tmp_path, FakeFit({1: "diverges"}))
+    start(tmp_path, FakeFit(), resume=folder)
+    assert {row["result"]["status"] for row in content(folder)["rows"]} == {"finished"}
+    named = {Path(row["folder"]).name for row in content(folder)["rows"]}
+    assert {path.name for path in (folder / "trials").iterdir()} == named
+
+
+def test_comparison_that_cannot_be_written_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(runner, "write_sealed_json", Mock(side_effect=full))
+    with pytest.raises(OSError, match="No space"):
+        start(tmp_path, FakeFit())
+    assert not list((tmp_path / "pair").iterdir())
 
 
 def test_second_resume_is_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import secrets
 import sys
 import time
 from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
 from itertools import chain
@@ -40,6 +40,7 @@ from unifier.data.source import (
 )
 from unifier.data.storage import RaggedArray
 from unifier.files import print_status
+from unifier.folders import lock_temporary, remove_unlocked
 from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer
 from unifier_tokenizers.audio import AudioTokenizer
@@ -110,18 +111,22 @@ def open_for_write(root: Path, key: str) -> Generator[Path]:
     """Yield a folder for new files. If the `with` block succeeds, the folder becomes the cache entry of the key.
 
     If two processes write an entry for one key, only the entry that is finished first is stored. Each process can still
-    read its own files.
+    read its own files. Drafts of killed processes are removed.
     """
     root.mkdir(parents=True, exist_ok=True)
+    remove_unlocked(root, DRAFT_PREFIX)
     draft = root / f"{DRAFT_PREFIX}{secrets.token_hex(8)}"
     draft.mkdir()
-    try:
-        yield draft
-        (draft / SEAL_FILE).write_text(_seal(key, draft))
-        with suppress(OSError):  # Another process may already have stored the entry.
-            draft.rename(_entry_path(root, key))
-    finally:
-        rmtree(draft, ignore_errors=True)
+    with ExitStack() as lock:
+        with suppress(OSError):  # Some file systems have no locks.
+            lock.enter_context(lock_temporary(draft))
+        try:
+            yield draft
+            (draft / SEAL_FILE).write_text(_seal(key, draft))
+            with suppress(OSError):  # Another process may already have stored the entry.
+                draft.rename(_entry_path(root, key))
+        finally:
+            rmtree(draft, ignore_errors=True)
     _evict(root, _entry_path(root, key))
 
 

@@ -1,15 +1,12 @@
 """Functions that download data sets and check their hashes, and a reader of MNIST's idx files."""
 
-import fcntl
 import math
 import os
 import sys
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from http.client import HTTPException
 from pathlib import Path
-from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from urllib.error import HTTPError
@@ -22,6 +19,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 
 from unifier.data.source import data_folder
 from unifier.data.text_files import open_decompressed
+from unifier.folders import lock_temporary, remove_unlocked
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
 
@@ -62,7 +60,7 @@ def ensure_files(name: str, base_url: str, files: Mapping[str, RemoteFile], data
     """
     folder = data_folder(name, data)
     if data is None and not os.environ.get("UNIFIER_DATA"):
-        _remove_unfinished(folder)
+        remove_unlocked(folder, UNFINISHED)
     if not (missing := [file for file in files if not (folder / file).is_file()]):
         return folder
     if data is not None or os.environ.get("UNIFIER_DATA"):
@@ -83,24 +81,6 @@ def ensure_files(name: str, base_url: str, files: Mapping[str, RemoteFile], data
     return folder
 
 
-def _remove_unfinished(folder: Path) -> None:
-    """Remove the temporary folders of downloads that were killed. A running download locks its temporary folder."""
-    for temporary in folder.glob(f"{UNFINISHED}*"):
-        with suppress(OSError), _locked(temporary):
-            rmtree(temporary)
-
-
-@contextmanager
-def _locked(folder: Path) -> Generator[None]:
-    """Lock a folder until the end of the block or of the process. Raises OSError if the folder is already locked."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def download(url: str, path: Path, expected: RemoteFile) -> None:
     """Download one file to `path`, with a progress bar if standard error is a terminal.
 
@@ -113,7 +93,7 @@ def download(url: str, path: Path, expected: RemoteFile) -> None:
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with (
         TemporaryDirectory(dir=path.parent, prefix=UNFINISHED) as temporary,
-        _locked(Path(temporary)),
+        lock_temporary(Path(temporary)),
         Progress(*columns, console=Console(stderr=True), transient=True, disable=disable) as progress,
         urlopen(url, timeout=TIMEOUT_SECONDS) as response,
     ):

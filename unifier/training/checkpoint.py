@@ -1,5 +1,6 @@
 """Checkpoint files: writing with a hash, reading, checking, and loading into a network."""
 
+import sys
 import zipfile
 from collections.abc import Mapping
 from hashlib import sha256
@@ -12,7 +13,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 from torch import Tensor, nn
 
-from unifier.files import write_bytes
+from unifier.files import print_status, write_bytes
 from unifier_tokenizers import InputError
 
 CHECKPOINT_KEYS = ("state_dict", "global_step", "callbacks")
@@ -122,9 +123,13 @@ def load_resume_checkpoint(folder: Path) -> dict[str, Any]:
     """Read the checkpoint from which a stopped run resumes.
 
     Raises InputError if the checkpoint is missing or broken. If the checkpoint refers to best weights, the file of the
-    best weights is checked too.
+    best weights is checked too. If only the best weights exist, the run resumes from the best weights.
     """
     best, last = (folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last"))
+    if best.exists() and not last.exists():  # A process was killed after it wrote the first file.
+        read_checkpoint(best)
+        print_status(f"{last}: no such file; the run resumes from {best.name}", sys.stderr)
+        write_bytes(last, best.read_bytes())
     checkpoint = read_checkpoint(last)
     if any(Path(str(state.get("best_model_path"))).name == best.name for state in checkpoint["callbacks"].values()):
         read_checkpoint(best)

@@ -1,10 +1,12 @@
 """One run of an experiment: build the experiment, encode its data, train, test, and write the result."""
 
+import sys
 import traceback
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, Protocol, final
 
 import lightning.pytorch as pl
@@ -34,7 +36,8 @@ from unifier.experiment import (
     recording_fitted,
     save_fitted,
 )
-from unifier.files import is_recoverable, lock_folder, new_folder, print_status, read_json, to_json, write_sealed_json
+from unifier.files import is_recoverable, print_status, read_json, to_json, write_sealed_json
+from unifier.folders import lock_folder, new_folder
 from unifier.nn.precision import default_device
 from unifier.training.artifacts import write_artifacts
 from unifier.training.callbacks import SpeedMonitor, peak_flops
@@ -93,8 +96,8 @@ class RunContext:
         """The file of the experiment, or of the first experiment of a joint run."""
         return split_reference(self.origin if isinstance(self.origin, str) else self.origin[0])[0]
 
-    def create_run_folder(self, name: str, seed: int) -> Path:
-        """Create the run's folder `<out>/<name>/<run id>`, or `trials/<run id>` in the comparison's folder."""
+    def run_folder(self, name: str, seed: int) -> AbstractContextManager[Path]:
+        """Create and lock the run's folder `<out>/<name>/<run id>`, or `trials/<run id>` in the comparison's folder."""
         if self.trial is None:
             return new_folder(self.out / name, f"seed{seed}")
         return new_folder(self.trial.folder / TRIALS_FOLDER, f"{name}-seed{seed}")
@@ -186,8 +189,9 @@ def _fit(
         if checkpoint is None:
             print_status(f"{name}: the run has already finished, so there is nothing to train")
             return Result.read(resume)
-        load_weights(model, checkpoint["state_dict"], resume / "checkpoints" / "last.ckpt", name)
-        done = checkpoint["global_step"]
+        if checkpoint:
+            load_weights(model, checkpoint["state_dict"], resume / "checkpoints" / "last.ckpt", name)
+        done = checkpoint.get("global_step", 0)
     del checkpoint  # Free the memory of the checkpoint's optimizer state.
     encoded = encode_tasks(experiment, {} if encoded_tasks is None else encoded_tasks)
     hashes = {task: data.data["sha256"] for task, data in encoded.items()}
@@ -195,11 +199,9 @@ def _fit(
     check_targets(experiment, encoded)
     splits = select_splits(experiment.training, encoded)
     batches = plan_batches(experiment, model, splits["train"], seed, done, resume)
-    result = create_result(experiment, encoded, settings, seed, context, resume)
+    result = create_result(experiment, encoded, settings, seed, context, resume, lock)
     loggers = None
     try:
-        if resume is None:
-            lock.enter_context(lock_folder(result.folder))
         on_start(result)
         save_fitted(fitted_values, result.folder)
         write_run_settings(result, context, splits["train"], hashes)
@@ -214,6 +216,9 @@ def _fit(
         metrics = train(model, experiment.training, result.folder, loggers, batches, held_out, speed, done)
         signatures = metric_signatures(experiment)
     except BaseException as error:
+        if not (result.folder / "settings.json").exists():  # The run has not started, and cannot resume.
+            rmtree(result.folder, ignore_errors=True)
+            raise
         cause = explain_divergence(error, experiment, encoded) if isinstance(error, DivergedError) else error
         result = write_failure(result, cause, model, loggers)
         if result.status == "interrupted" or isinstance(cause, InputError) or is_recoverable(cause):
@@ -227,10 +232,13 @@ def _fit(
 def read_unfinished(folder: Path) -> dict[str, Any] | None:
     """Read the checkpoint of a stopped run. Return None if the run has finished.
 
-    Raises InputError if the run cannot continue.
+    Return {} if the run has no checkpoint and therefore starts again. Raises InputError if the run cannot continue.
     """
     if (folder / "result.json").exists() and Result.read(folder).status == "finished":
         return None
+    if not any((folder / "checkpoints").glob("*.ckpt")):
+        print_status(f"{folder}: the run has no checkpoint, so it starts again from its first step", sys.stderr)
+        return {}
     try:
         return load_resume_checkpoint(folder)
     except InputError as error:
@@ -344,8 +352,9 @@ def create_result(
     seed: int,
     context: RunContext,
     resume: Path | None,
+    lock: ExitStack,
 ) -> Result:
-    """Create the result of a new or resumed run. For a new run, also create the run's folder."""
+    """Create the result of a new or resumed run. For a new run, also create the run's folder, and lock the folder."""
     assert experiment.name is not None
     return Result(
         name=experiment.name,
@@ -367,7 +376,7 @@ def create_result(
         machine=machine(),
         threads=torch.get_num_threads(),
         error="",
-        folder=resume or context.create_run_folder(experiment.name, seed),
+        folder=resume or lock.enter_context(context.run_folder(experiment.name, seed)),
     )
 
 
@@ -482,7 +491,8 @@ def write_failure(result: Result, error: BaseException, model: UnifierModule, lo
         if loggers is not None:
             loggers.close(failed=True)
     finally:
-        result.write()
+        with suppress(OSError):  # On a full disk, the run can resume without result.json.
+            result.write()
     return result
 
 

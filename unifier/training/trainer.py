@@ -108,7 +108,7 @@ def train_and_test(
         num_sanity_val_steps=0,
         enable_model_summary=False,
     )
-    start = None if done is None else folder / "checkpoints" / "last.ckpt"
+    start = folder / "checkpoints" / "last.ckpt" if done else None
     batches.batches_done = (done or 0) * training.grad_accumulation
     with stop:
         try:

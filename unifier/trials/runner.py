@@ -5,13 +5,14 @@ import math
 import random
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from unifier.comparison import Comparison
 from unifier.data.source import starting_folders
-from unifier.files import lock_folder, new_folder, to_json, write_sealed_json
+from unifier.files import to_json, write_sealed_json
+from unifier.folders import lock_folder, new_folder
 from unifier.heads.head import mean_score_percent
 from unifier.report.page import write_report
 from unifier.report.read_results import COMPARISON_TERMS
@@ -59,9 +60,7 @@ def compare(
             lock.enter_context(lock_folder(resume))
         runner = TrialRunner(comparison, context, resume, fit)
         runner.check()
-        folder = resume or new_folder(context.out / comparison.name)
-        if resume is None:
-            lock.enter_context(lock_folder(folder))
+        folder = resume or lock.enter_context(new_folder(context.out / comparison.name))
         return _run_trials(runner, comparison, settings, context, folder, resume)
 
 
@@ -90,8 +89,8 @@ def _run_trials(
         write_sealed_json(folder / "comparison.json", content)
         return content
 
-    write("running")
     try:
+        write("running")
         planned = plan_trials(comparison) if comparison.search is None else plan_search(comparison, runner.result)
         for trial in planned:
             runner.run(trial, folder, lambda: write("running"))
@@ -103,13 +102,15 @@ def _run_trials(
         status = "finished" if all(map(is_finished, runner.rows)) else "failed"
         content = write(status, rows=runner.rows, representation=similarities)
     except BaseException as error:
-        if isinstance(error, InputError) and not runner.rows and resume is None:
+        is_started = (folder / "comparison.json").exists()
+        if resume is None and not (is_started and (runner.rows or not isinstance(error, InputError))):
             shutil.rmtree(folder)
             raise
-        if isinstance(error, (Interrupted, KeyboardInterrupt)):
-            write("interrupted")
+        is_stopped = isinstance(error, (Interrupted, KeyboardInterrupt))
+        with suppress(OSError):  # On a full disk, the earlier file remains, from which the comparison can resume.
+            write("interrupted" if is_stopped else "failed")
+        if is_stopped:
             raise Interrupted(folder) from None  # The user resumes the comparison, not the stopped run.
-        write("failed")
         error.add_note(str(folder))
         raise
     try:

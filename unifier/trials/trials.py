@@ -1,10 +1,10 @@
 """Building, running and recording of the trials of a comparison. Finished trials are not run again."""
 
 import json
-import re
 import time
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -17,6 +17,7 @@ from unifier.data.dataset import Subset
 from unifier.data.prepare import EncodedTask
 from unifier.experiment import Experiment
 from unifier.files import print_status, read_json
+from unifier.folders import RUN_ID
 from unifier.report.read_results import find_changed_data, run_folder
 from unifier.training.checkpoint import check_weights, load_resume_checkpoint, read_checkpoint
 from unifier.training.fit import RunContext, TrialContext, fit
@@ -38,9 +39,6 @@ from unifier.trials.plan import (
     varied_settings,
 )
 from unifier_tokenizers import InputError
-
-RUN_ID = re.compile(r"\d{8}-\d{6}-.*-[0-9a-f]{4}")
-"""The name of a run's folder, which `new_folder` composes."""
 
 
 class FitFn(Protocol):
@@ -120,7 +118,9 @@ def read_earlier_trials(folder: Path, comparison: Comparison) -> EarlierTrials:
 
 
 def remove_leftovers(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Remove the folders of killed runs that no row names. Folders with a checkpoint are kept.
+    """Remove the folders of stopped runs that no row names, such as the earlier run of a repeated trial.
+
+    A folder with a checkpoint is kept, unless its result.json contains the status "failed" or "interrupted".
 
     Args:
         folder: The comparison's folder, which this process has locked.
@@ -129,8 +129,15 @@ def remove_leftovers(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     named = {Path(str(row.get("folder"))).name for row in rows}
     for run in (folder / TRIALS_FOLDER).glob("*/"):
         is_run = RUN_ID.fullmatch(run.name) and not run.is_symlink()
-        if is_run and run.name not in named and not any(run.glob("checkpoints/*.ckpt")):
+        if is_run and run.name not in named and not (any(run.glob("checkpoints/*.ckpt")) and _may_be_finished(run)):
             rmtree(run, ignore_errors=True)
+
+
+def _may_be_finished(run: Path) -> bool:
+    try:
+        return Result.read(run).status not in ("failed", "interrupted")
+    except InputError:
+        return True
 
 
 @final
@@ -250,7 +257,8 @@ class TrialRunner:
             self._rows.pop(trial.key, None)
             raise
         except Interrupted as interruption:
-            self._record(trial, Result.read(interruption.folder))
+            with suppress(InputError):  # On a full disk, the run has no result.json.
+                self._record(trial, Result.read(interruption.folder))
             raise
         self._record(trial, result)
 
@@ -329,7 +337,7 @@ class TrialRunner:
     def _resume_folder(self, trial: Trial) -> Path | None:
         """Return the folder of the stopped run that a trial resumes, or None if the trial starts from the beginning."""
         folder = self._earlier.unfinished.get(trial.key)
-        if folder is None or not (folder / "checkpoints" / "last.ckpt").exists():
+        if folder is None or not any(folder.glob("checkpoints/*.ckpt")):
             return None
         try:
             load_resume_checkpoint(folder)

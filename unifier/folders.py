@@ -1,0 +1,139 @@
+"""Folders of runs and temporary files: unique names, locks, and removal of the folders of killed processes."""
+
+import fcntl
+import os
+import re
+import secrets
+import time
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from shutil import rmtree
+
+from unifier_tokenizers import InputError
+
+RUN_ID = re.compile(r"\d{8}-\d{6}-(.*-)?[0-9a-f]{4}")
+"""The name of a run's or a comparison's folder."""
+
+FIRST_FILES = ("settings.json", "comparison.json", "checkpoints")
+"""Names of which at least one is in the folder of each run or comparison that can resume."""
+
+LOCK_FILE = ".lock"
+"""Name of the empty file in the folder of a run or a comparison whose lock belongs to the process that writes there."""
+
+
+@contextmanager
+def new_folder(parent: Path, label: str = "") -> Generator[Path]:
+    """Create a folder with a unique name in `parent`, and lock the folder.
+
+    The name consists of the time, the label and a random number. Folders in `parent` whose processes were killed before
+    they wrote the first file are removed.
+
+    Raises:
+        InputError: The folder cannot be created.
+    """
+    remove_unstarted(parent)
+    while True:
+        folder = _create_folder(parent, label)
+        with ExitStack() as lock:
+            try:
+                lock.enter_context(lock_folder(folder))
+            except InputError:  # Another process found the folder before it was locked, and removes the folder.
+                continue
+            if folder.exists():
+                yield folder
+                return
+
+
+def _create_folder(parent: Path, label: str) -> Path:
+    folder = parent / "-".join(filter(None, (time.strftime("%Y%m%d-%H%M%S"), label, secrets.token_hex(2))))
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError as error:
+        if folder.exists():
+            return _create_folder(parent, label)
+        raise InputError(f"{parent}: the target of this link does not exist; give another folder with --out") from error
+    except (PermissionError, NotADirectoryError, FileNotFoundError) as error:
+        raise InputError(
+            f"{parent}: no folder can be created there ({error.strerror}); give another folder with --out"
+        ) from error
+    return folder
+
+
+def remove_unstarted(parent: Path) -> None:
+    """Remove the folders of runs and comparisons that were killed before they wrote their first file."""
+    for folder in parent.glob("*/"):
+        if RUN_ID.fullmatch(folder.name) and not folder.is_symlink() and not _is_started(folder):
+            with suppress(InputError), lock_folder(folder) as is_locked:
+                if is_locked and not _is_started(folder):
+                    rmtree(folder, ignore_errors=True)
+
+
+def _is_started(folder: Path) -> bool:
+    return any((folder / name).exists() for name in FIRST_FILES)
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Generator[bool]:
+    """Hold the lock of a run's or a comparison's folder. The system releases the lock of a killed process.
+
+    Yields False if the folder cannot be locked, because the folder cannot be written or its file system has no locks.
+
+    Raises:
+        InputError: Another process holds the lock.
+    """
+    is_locked = True
+    with ExitStack() as lock:
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
+            lock.enter_context(_lock(os.open(folder / LOCK_FILE, flags, 0o666)))
+        except BlockingIOError:
+            raise InputError(
+                f"{folder}: another process is writing this run; wait for the end of the process, or stop it"
+            ) from None
+        except OSError:
+            is_locked = False
+        yield is_locked
+
+
+@contextmanager
+def lock_temporary(folder: Path) -> Generator[None]:
+    """Hold the lock of a temporary folder, without a file in the folder.
+
+    Raises:
+        OSError: The folder is already locked or cannot be locked.
+    """
+    with _lock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)):
+        yield
+
+
+def remove_unlocked(parent: Path, prefix: str) -> None:
+    """Remove the temporary folders of killed processes, whose names begin with a prefix."""
+    for folder in parent.glob(f"{prefix}*"):
+        with suppress(OSError), lock_temporary(folder):
+            rmtree(folder)
+
+
+_descriptors = set[int]()
+
+
+@contextmanager
+def _lock(descriptor: int) -> Generator[None]:
+    """Lock an open file or folder, and close it at the end. Raises BlockingIOError if another process has the lock."""
+    _descriptors.add(descriptor)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        if descriptor in _descriptors:  # Else this is a worker process, which has closed the file.
+            _descriptors.remove(descriptor)
+            os.close(descriptor)
+
+
+def _close_descriptors() -> None:
+    """Close the locked files in a worker process, which must not keep the lock of a killed run."""
+    while _descriptors:
+        os.close(_descriptors.pop())
+
+
+os.register_at_fork(after_in_child=_close_descriptors)
