@@ -6,13 +6,15 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.chaos.campaign import Outcome
+from benchmarks.chaos.memories import memory_cases
 from benchmarks.chaos.pictures import picture_cases
+from benchmarks.chaos.sounds import sound_cases
 
 
 def run(seed: int, seconds: float, folder: Path) -> Outcome:
     """Read all files in a random order, as far as the time allows."""
     end, tried, wrong = time.monotonic() + seconds, 0, list[str]()
-    cases = [*picture_cases()]
+    cases = [*picture_cases(), *sound_cases(), *memory_cases()]
     Random(seed).shuffle(cases)
     for case in cases:
         if time.monotonic() > end:

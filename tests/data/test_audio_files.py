@@ -1,7 +1,7 @@
 """Sounds are read as their files declare the samples."""
 
 import os
-import struct
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 
+from benchmarks.chaos.sounds import Mix, Sound, container_cases, library_cases, mix_cases, mp3_cases, wav_cases
 from tests.data.conftest import refused
 from unifier.data import audio_files
 from unifier.data.image_files import read_image
@@ -27,44 +28,12 @@ def wave(channels: int, rate: int = 8000) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "subtype", "error"),
-    [
-        *[("wav", "PCM_U8", 2**-7), ("wav", "PCM_16", 2**-15), ("wav", "PCM_24", 2**-22), ("wav", "PCM_32", 2**-22)],
-        *[("wav", "FLOAT", 1e-7), ("wav", "DOUBLE", 1e-7), ("flac", "PCM_16", 2**-15), ("au", "PCM_16", 2**-15)],
-        *[("aiff", "PCM_16", 2**-15), ("ogg", "VORBIS", 0.1)],
-    ],
+    "cases",
+    [container_cases, mix_cases, wav_cases]
+    + [pytest.param(slow, marks=pytest.mark.slow) for slow in (library_cases, mp3_cases)],
 )
-@pytest.mark.parametrize("channels", [1, 2])
-def test_sound_keeps_samples_channels_and_rate(
-    tmp_path: Path, suffix: str, subtype: str, error: float, channels: int
-) -> None:
-    path, samples = tmp_path / f"sound.{suffix}", wave(channels)
-    soundfile.write(path, samples, 8000, subtype=subtype)
-    waveform, rate = audio_files.read_audio(path)
-    assert isinstance(waveform, np.ndarray)
-    assert (rate, waveform.dtype) == (8000, np.float32)
-    assert waveform.shape == (len(samples),) if channels == 1 else (channels, len(samples))
-    assert np.abs(waveform.reshape(channels, -1).T - samples).max() <= error
-
-
-@pytest.mark.parametrize("fraction", [0.5, 0.9])
-@pytest.mark.parametrize("suffix", ["wav", "flac", "ogg", "aiff"])
-def test_truncated_sound_is_refused(tmp_path: Path, suffix: str, fraction: float) -> None:
-    path = tmp_path / f"sound.{suffix}"
-    soundfile.write(path, wave(1, 44100), 44100)
-    path.write_bytes(path.read_bytes()[: int(fraction * path.stat().st_size)])
-    with refused(str(path)):
-        audio_files.read_audio(path)
-
-
-@pytest.mark.parametrize("promised", [0x7FFFF000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF])
-def test_wav_stream_of_unknown_length_is_read(tmp_path: Path, promised: int) -> None:
-    path = tmp_path / "stream.wav"
-    soundfile.write(path, wave(1), 8000)
-    content = bytearray(path.read_bytes())
-    content[40:44] = struct.pack("<I", promised)
-    path.write_bytes(content)
-    assert len(audio_files.read_audio(path).waveform) == len(wave(1))
+def test_sounds_are_read_as_declared(cases: Callable[[], Iterator[Sound | Mix]], tmp_path: Path) -> None:
+    assert not [fault for case in cases() if (fault := case.fault(tmp_path))]
 
 
 def test_unreadable_sounds_are_named(tmp_path: Path) -> None:
@@ -144,51 +113,6 @@ def test_statistics_use_the_counted_mp3_length(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [b"", b"ID3", b"no sound at all", b"\xff\xf3\x00\x00"])
 def test_data_without_mp3_frames(data: bytes) -> None:
     assert add_mp3_length(data) is None
-
-
-def id3(size: int, *, footer: bool = False) -> bytes:
-    header = b"\4\0" + bytes([0x10 * footer]) + bytes([0, 0, size >> 7, size & 127])
-    return b"ID3" + header + bytes(size) + (b"3DI" + header) * footer
-
-
-APE = b"APETAGEX" + struct.pack("<IIII", 2000, 72, 1, 0xA0000000) + bytes(8) + b"x" * 72
-
-
-@pytest.mark.parametrize("name", ["a.mp3", "a.wav", "a.ogg", "a.flac"])
-@pytest.mark.parametrize(
-    "before",
-    [b"", id3(300) + id3(5000), id3(300, footer=True), id3(9) + bytes(700), APE, b"some bytes", APE + id3(20)],
-)
-def test_mp3_is_read_whatever_its_name_and_tags(name: str, before: bytes, tmp_path: Path) -> None:
-    _, bare = mp3(22050, 1, "VARIABLE")
-    half = len(bare) // 2
-    middle = bare.index(bare[:2], half)
-    (tmp_path / name).write_bytes(before + bare[:middle] + bytes(137) + bare[middle:] + b"TAG" + bytes(125))
-    assert 3.9 <= len(audio_files.read_audio(tmp_path / name).waveform) / 22050 <= 4.2
-
-
-def test_mp3_tag_without_a_count_is_replaced(tmp_path: Path) -> None:
-    complete = bytearray(mp3(22050, 1, "VARIABLE")[0])
-    complete[max(complete.find(b"Xing"), complete.find(b"Info")) + 7] &= 0xFE
-    (tmp_path / "a.mp3").write_bytes(complete)
-    assert 3.9 <= len(audio_files.read_audio(tmp_path / "a.mp3").waveform) / 22050 <= 4.2
-
-
-@pytest.mark.parametrize("fraction", [0.4, 0.9])
-@pytest.mark.parametrize(("suffix", "format_name"), [("w64", "W64"), ("rf64", "RF64"), ("au", "AU"), ("caf", "CAF")])
-def test_truncation_is_found_in_each_format(suffix: str, format_name: str, fraction: float, tmp_path: Path) -> None:
-    path = tmp_path / f"a.{suffix}"
-    soundfile.write(path, wave(1), 8000, format=format_name, subtype="PCM_16")
-    assert len(audio_files.read_audio(path).waveform) == len(wave(1))
-    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * fraction)])
-    with refused(path.name):
-        audio_files.read_audio(path)
-
-
-def test_gsm_is_read(tmp_path: Path) -> None:
-    soundfile.write(tmp_path / "a.wav", wave(1), 8000, subtype="GSM610")
-    samples = audio_files.read_audio(tmp_path / "a.wav").waveform
-    assert len(wave(1)) <= len(samples) <= len(wave(1)) + 320
 
 
 def test_sound_of_absurd_rate_or_length_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

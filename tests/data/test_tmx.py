@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.chaos.memories import memory_cases
 from unifier.data.tmx import read_tmx
 
 
@@ -42,40 +43,8 @@ def test_read_tmx_memory_is_constant(tmp_path: Path) -> None:
     assert peaks[1] - peaks[0] < 18_000
 
 
-@pytest.mark.parametrize("name", ["ph", "bpt", "ept", "it", "ut"])
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("first{&lt;br/&gt;}house", "first house"),
-        ("first{&lt;/p&gt;}{&lt;p class='a'&gt;}house", "first house"),
-        ("first {&lt;br&gt;}house{&lt;br&gt;}", "first house"),
-        ("first\u00a0{&lt;br&gt;}house{\\tab }.", "first\u00a0house."),
-        ("first.{\\par }(House", "first. (House"),
-        ("well-{&lt;br/&gt;}known", "well-known"),
-        ("un{&lt;b&gt;}believ{&lt;/b&gt;}able", "unbelievable"),
-        ("un{&lt;span class='br'&gt;}believ{{\\b }able", "unbelievable"),
-        ("日{&lt;br/&gt;}本", "日本"),
-        ("AT{&amp;amp;}T", "AT&T"),
-        ("CO{&lt;sub&gt;}2{&lt;/sub&gt;}", "CO2"),
-    ],
-)
-def test_code_between_words_is_a_space(tmp_path: Path, name: str, text: str, expected: str) -> None:
-    text = text.replace("{{", "{\0").replace("{", f"<{name} x='1'>").replace("\0", "{").replace("}", f"</{name}>")
-    assert read(tmp_path, unit(text)) == [expected]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("first<ph type='lb'/>house", "first house"),
-        ("first<ph x='1'/>house", "first house"),
-        ("bold<ph type='bold'>x1</ph>ly", "boldly"),
-        ("<bpt i='1'>x</bpt>bold<ept i='1'>x</ept>ly", "boldly"),
-        ("a<ph>&lt;img alt='<sub>text</sub>'/&gt;</ph>, b", "a, b"),
-    ],
-)
-def test_code_is_read_by_its_type(tmp_path: Path, text: str, expected: str) -> None:
-    assert read(tmp_path, unit(text)) == [expected]
+def test_memories_are_read_as_declared(tmp_path: Path) -> None:
+    assert not [fault for case in memory_cases() if (fault := case.fault(tmp_path))]
 
 
 def test_deep_nesting_and_units_inside_units(tmp_path: Path) -> None:

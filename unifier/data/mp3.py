@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from unifier_tokenizers import InputError
+
 _KBITS = {
     True: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
     False: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
@@ -29,37 +31,52 @@ def add_mp3_length(data: bytes) -> bytes | None:
 
     Without this number, libsndfile estimates the length from the bit rate of the first frame. If the bit rate varies,
     the estimate may be too short, and the end of the sound is lost. If the bit rate is constant, a complete sound may
-    seem truncated. Tags and other bytes before, between and after the frames are left out.
+    seem truncated. Several MP3 files in one file also have a wrong number. Tags and other bytes before, between and
+    after the frames are left out.
 
     Args:
         data: The bytes of the file.
 
     Returns:
         The bytes of an MP3 stream, or None if the file contains no MP3 frames.
+
+    Raises:
+        InputError: The sample rate or the MPEG version changes within the file.
     """
     start = _first_frame(data)
     if start is None:
         return None
     frames = list(_frames(data, start))
-    first = data[start : start + frames[0][1]]
-    tag = max(first.find(b"Xing"), first.find(b"Info"))
-    has_count = (tag >= 0 and first[tag + 7] & 1) or b"VBRI" in first[:64]
-    if has_count:
+    count = _declared_count(data, *frames[0])
+    if count is not None and len(frames) - 1 <= count:
         return b"".join(data[at : at + size] for at, size in frames)
-    if tag >= 0:  # The first frame contains no sound, and does not contain the number of frames either.
-        frames = frames[1:]
+    frames = [(at, size) for at, size in frames if _declared_count(data, at, size) is None]
     # The new frame has the header of the first frame, but no checksum. The new frame has the largest bit rate, because
     # it must be large enough for the tag.
-    header = int.from_bytes(first[:4]) & ~(15 << 12) | 14 << 12 | 1 << 16
-    mpeg1, mono = header >> 19 & 3 == 3, header >> 6 & 3 == 3
-    side_info = bytes((17 if mono else 32) if mpeg1 else (9 if mono else 17))
-    frame = header.to_bytes(4) + side_info + b"Xing" + (1).to_bytes(4) + len(frames).to_bytes(4)
+    header = int.from_bytes(data[start : start + 4]) & ~(15 << 12) | 14 << 12 | 1 << 16
+    frame = header.to_bytes(4) + bytes(_side_info_size(header)) + b"Xing" + (1).to_bytes(4) + len(frames).to_bytes(4)
     return frame.ljust(_frame_size(frame, 0), b"\0") + b"".join(data[at : at + size] for at, size in frames)
+
+
+def _side_info_size(header: int) -> int:
+    mpeg1, mono = header >> 19 & 3 == 3, header >> 6 & 3 == 3
+    return (17 if mono else 32) if mpeg1 else (9 if mono else 17)
+
+
+def _declared_count(data: bytes, at: int, size: int) -> int | None:
+    """Return the number of frames that a frame declares: 0 if unknown, or None if the frame contains sound."""
+    frame = data[at : at + size]
+    if frame[36:40] == b"VBRI":
+        return int.from_bytes(frame[50:54])
+    tag = 4 + _side_info_size(int.from_bytes(frame[:4]))
+    if frame[tag : tag + 4] not in (b"Xing", b"Info"):
+        return None
+    return int.from_bytes(frame[tag + 8 : tag + 12]) if int.from_bytes(frame[tag + 4 : tag + 8]) & 1 else 0
 
 
 def _first_frame(data: bytes) -> int | None:
     """Return the position where the first chain of frames starts (see `_is_chain`), or None if there is no chain."""
-    at = _skip_tags(data)
+    at = skip_tags(data)
     end = min(at + _SYNC_SEARCH, len(data))
     while (at := data.find(b"\xff", at, end)) >= 0:
         if _is_chain(data, at):
@@ -68,9 +85,8 @@ def _first_frame(data: bytes) -> int | None:
     return None
 
 
-def _skip_tags(data: bytes) -> int:
-    """Return the position after all ID3v2 and APEv2 tags at the start of a file."""
-    at = 0
+def skip_tags(data: bytes, at: int = 0) -> int:
+    """Return the position after all ID3v2 and APEv2 tags that begin at a position."""
     while True:
         if data[at : at + 3] == b"ID3" and len(data) >= at + 10:
             # The tag stores its size in four bytes, with seven bits in each byte. A flag announces a footer.
@@ -82,15 +98,18 @@ def _skip_tags(data: bytes) -> int:
             return at
 
 
-def _is_chain(data: bytes, at: int) -> bool:
-    """Return True if frames of one stream follow each other from a position, up to `_MIN_CHAIN` frames."""
+def _is_chain(data: bytes, at: int, *, may_end: bool = True) -> bool:
+    """Return True if `_MIN_CHAIN` frames of one stream follow each other from a position.
+
+    With `may_end`, fewer frames are enough at the end of the file.
+    """
     header = int.from_bytes(data[at : at + 4])
     for _ in range(_MIN_CHAIN):
         size = _frame_size(data, at)
-        if not size or (int.from_bytes(data[at : at + 4]) ^ header) & _SAME_STREAM:
+        if not size or not _is_same_stream(data, at, header):
             return False
         at += size
-        if at >= len(data) or data.startswith(_TRAILING_TAGS, at):
+        if may_end and (at >= len(data) or data.startswith(_TRAILING_TAGS, at)):
             break
     return True
 
@@ -100,20 +119,24 @@ def _frames(data: bytes, at: int) -> Iterator[tuple[int, int]]:
     header = int.from_bytes(data[at : at + 4])
     while at < len(data):
         size = _frame_size(data, at)
-        if size and not (int.from_bytes(data[at : at + 4]) ^ header) & _SAME_STREAM:
+        if size and _is_same_stream(data, at, header):
             yield at, size
             at += size
             continue
-        if data.startswith(_TRAILING_TAGS, at):
-            return
         if len(data) - at < 4 and data[at] == 0xFF:  # The file ends within the header of a frame.
             yield at, len(data) - at
             return
-        at = data.find(b"\xff", at + 1)
-        while at >= 0 and not _is_chain(data, at):
+        at = max(skip_tags(data, at), at + 1)
+        while not _is_chain(data, at):
             at = data.find(b"\xff", at + 1)
-        if at < 0:
-            return
+            if at < 0:
+                return
+        if not _is_same_stream(data, at, header) and _is_chain(data, at, may_end=False):
+            raise InputError("its sample rate changes: save each part as a file")
+
+
+def _is_same_stream(data: bytes, at: int, header: int) -> bool:
+    return not (int.from_bytes(data[at : at + 4]) ^ header) & _SAME_STREAM
 
 
 def _frame_size(data: bytes, at: int) -> int:
