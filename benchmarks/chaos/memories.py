@@ -72,7 +72,7 @@ def tmx(text: str, language: str = "en", encoding: str = "UTF-8") -> str:
 
 
 def memory_cases() -> Iterator[Memory]:
-    """Yield translation memories. Sources: TMX 1.4b; Okapi issues 446 and 1065; issue 48 of this project."""
+    """Yield translation memories. Sources: TMX 1.4b; modernmt issue 510; issue 48 of this project."""
     for code, (text, expected) in product(CODES, CODED_TEXTS.items()):
         marked = text.replace("{", f"<{code} x='1'>").replace("}", f"</{code}>")
         yield Memory(f"{code} {text}.tmx", tmx(marked).encode(), expected)

@@ -152,7 +152,7 @@ def wav_format(code: int, bits: int, *, block: int = 0, valid: int | None = None
 
 
 def wav_cases() -> Iterator[Sound]:
-    """Yield WAV and AU files that other programs write. Sources: libsndfile issues 390, 506, 689, 832 and 1020."""
+    """Yield WAV and AU files that other programs write. Sources: libsndfile issues 331 and 887; soundfile 228."""
     whole = (TONE * 32767).round().astype("<i2")
     data, plain = whole.tobytes(), wav_format(1, 16)
     deep = (TONE * (2**31 - 1)).astype("<i4")
@@ -172,6 +172,9 @@ def wav_cases() -> Iterator[Sound]:
     yield Sound("no size.wav", riff((b"fmt ", plain), (b"data", data), size=0), TONE)
     for size in (0x7FFFF000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF):
         yield Sound(f"stream {size:#x}.wav", riff((b"fmt ", plain), (b"data", data), size=size, data_size=size), TONE)
+    odd = written(TONE[:-1], format="WAV", subtype="PCM_24")
+    yield Sound("odd number of bytes.wav", odd, TONE[:-1])
+    yield Sound("odd number of bytes without padding.wav", odd.removesuffix(b"\0"), TONE[:-1])
     yield Sound("bytes after the end.wav", riff((b"fmt ", plain), (b"data", data)) + b"x" * 99, TONE)
     yield Sound(
         "12 of 16 bits.wav", riff((b"fmt ", wav_format(1, 16, valid=12)), (b"data", high.tobytes())), TONE, 1e-3
@@ -219,6 +222,8 @@ def container_cases() -> Iterator[Sound]:
     yield Sound("stereo.ogg", written(STEREO, format="OGG"), STEREO, 0.1, 4096)
     yield Sound("Ogg named.mp3", ogg, TONE, 0.1, 4096)
     yield Sound("two sounds.ogg", ogg + ogg, None)
+    last = ogg.rindex(b"OggS") + 5
+    yield Sound("no end.ogg", ogg[:last] + bytes([ogg[last] & 0xFB]) + ogg[last + 1 :], None)
     starts = {
         "m4a": b"\0\0\0\x20ftypM4A ",
         "wv": b"wvpk",
@@ -251,7 +256,10 @@ def mp3(mode: str, channels: int = 1, rate: int = RATE) -> tuple[bytes, bytes]:
 
 
 def mp3_cases() -> Iterator[Sound]:
-    """Yield MP3 files with and without length, with tags, under other names, and in WAV files. Source: issue 48."""
+    """Yield MP3 files with and without length, with tags, under other names, and in WAV files.
+
+    Sources: issue 48 of this project; sdrtrunk issue 1377; mp3-duration 16; tinytag 124; librosa 686 and 876.
+    """
     for mode, channels in product(("CONSTANT", "VARIABLE", "AVERAGE"), (1, 2)):
         complete, bare = mp3(mode, channels)
         samples = TONE if channels == 1 else STEREO
@@ -267,7 +275,8 @@ def mp3_cases() -> Iterator[Sound]:
             ),
             ("bytes between frames", bare[:middle] + bytes(137) + bare[middle:]),
             ("a tag between frames", bare[:middle] + id3(200) + bare[middle:]),
-            ("length without a number", _without_count(complete)),
+            *(("length without a number", _with_count(complete, None)), ("a length of 0", _with_count(complete, 0))),
+            ("too small a length", _with_count(complete, 5)),
         ):
             for suffix in ("mp3", "wav", "ogg", "flac"):
                 yield Sound(f"{mode} {channels} {name}.{suffix}", content, samples, 0.08, 4000)
@@ -286,14 +295,16 @@ def mp3_cases() -> Iterator[Sound]:
     yield Sound("two sample rates.mp3", mp3("CONSTANT")[1] + other, None)
 
 
-def _without_count(content: bytes) -> bytes:
-    """Return an MP3 file whose first frame declares no number of frames."""
+def _with_count(content: bytes, count: int | None) -> bytes:
+    """Return an MP3 file whose first frame declares a wrong number of frames, or with None no number of frames."""
     flags = max(content.find(b"Xing"), content.find(b"Info")) + 7
-    return content[:flags] + bytes([content[flags] & 0xFE]) + content[flags + 1 :]
+    if count is None:
+        return content[:flags] + bytes([content[flags] & 0xFE]) + content[flags + 1 :]
+    return content[: flags + 1] + count.to_bytes(4) + content[flags + 5 :]
 
 
 def mix_cases() -> Iterator[Mix]:
-    """Yield sounds whose channels cancel out. Sources: issue 48; librosa issue 1199."""
+    """Yield sounds whose channels cancel out. Source: issue 48 of this project."""
     for share, offset in product((1.0, 0.99, 0.9), (0.0, 0.2)):
         yield Mix(f"right is {-share} left + {offset}", np.stack([TONE, offset - share * TONE]))
     yield Mix("four channels", np.stack([TONE, -TONE, TONE, -TONE]))
