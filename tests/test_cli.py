@@ -10,7 +10,8 @@ import subprocess
 import sys
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from unittest.mock import Mock
 
 import lightning.pytorch as pl
@@ -19,7 +20,9 @@ import torch
 
 from unifier.cli import main
 from unifier.files import read_json
+from unifier.limits import count_threads
 from unifier.training import fit
+from unifier.training.result import RunFailed
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -379,7 +382,7 @@ def test_resumed_run_keeps_its_settings(file: Path, uninterrupted: Path, tmp_pat
     assert read_result(uninterrupted) == before
 
 
-@pytest.mark.parametrize(("name", "needed"), [("NOFILE", "64"), ("AS", "8,589,934,592")])
+@pytest.mark.parametrize(("name", "needed"), [("NOFILE", "64"), ("AS", "1,073,741,824")])
 def test_low_limit_is_raised_or_refused(
     name: str, needed: str, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
@@ -392,8 +395,34 @@ def test_low_limit_is_raised_or_refused(
     assert limits == [(int(needed.replace(",", "")), resource.RLIM_INFINITY)]
 
 
-def test_full_limits_are_named(monkeypatch: pytest.MonkeyPatch, file: Path, capsys: Capture) -> None:
-    for number, remedy in ((errno.EFBIG, "ulimit -f"), (errno.EMFILE, "64"), (errno.EAGAIN, "ulimit -u")):
-        monkeypatch.setattr("unifier.report.page.report_on", Mock(side_effect=OSError(number, "limit", "a.csv")))
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (OSError(errno.EFBIG, "limit", "a.csv"), "ulimit -f"),
+        (OSError(errno.EMFILE, "limit", "a.csv"), "64"),
+        (OSError(errno.EAGAIN, "limit"), "ulimit -u"),
+        (OSError(errno.ENOMEM, "limit"), "ulimit -v"),
+        (RuntimeError("can't start new thread"), "ulimit -u"),
+        (RuntimeError("CPU: can't allocate memory: you tried\nto allocate 9 bytes"), "9 bytes); close other programs"),
+        (MemoryError("9 bytes"), "9 bytes); close other programs"),
+    ],
+    ids=str,
+)
+def test_reached_limit_is_named(
+    error: Exception, remedy: str, monkeypatch: pytest.MonkeyPatch, file: Path, capsys: Capture
+) -> None:
+    failed = RunFailed(cast(Any, SimpleNamespace(folder=file, error="")))
+    failed.__cause__ = error
+    for raised in (error, failed):
+        monkeypatch.setattr("unifier.report.page.report_on", Mock(side_effect=raised))
         assert main(["report", str(file)]) == 2
-        assert remedy in capsys.readouterr().err
+        line = capsys.readouterr().err
+        assert remedy in line
+        assert line.count("\n") == 1
+
+
+def test_too_few_threads_are_refused(monkeypatch: pytest.MonkeyPatch, file: Path, capsys: Capture) -> None:
+    assert count_threads(5) == 5
+    monkeypatch.setattr("unifier.limits.count_threads", lambda needed: needed - 1)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    assert main(["report", str(file)]) == 2
+    assert "ulimit -u" in capsys.readouterr().err

@@ -33,7 +33,7 @@ RANKS = (
     "training",
     "trials",
     "inference",
-    "launch console",
+    "launch console limits",
     "cli",
     "__main__",
 )

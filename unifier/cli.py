@@ -2,7 +2,6 @@
 
 import argparse
 import ast
-import errno
 import json
 import os
 import signal
@@ -18,9 +17,6 @@ from pathlib import Path
 from typing import Any, NoReturn, final
 
 from unifier.files import print_status, printable
-
-MIN_LIMITS = {"NOFILE": (64, "open files", "ulimit -n"), "AS": (8 << 30, "bytes of memory", "ulimit -v")}
-"""The smallest limits with which a run of one worker works: the number, the unit and the command that shows a limit."""
 
 PLUGIN_KINDS = ("tokenizers", "heads", "sources")
 
@@ -46,43 +42,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.showwarning = _print_warning
             with _interrupt_on_sigterm():
                 if options.act is not act_list:
-                    check_limits()
+                    from unifier.limits import check_limits
+
+                    check_limits(options.command)
                 return options.act(options) or 0
     except BaseException as error:
         return _report_error(error)
 
 
-_LIMIT_HINTS = {
-    errno.EFBIG: "; the checkpoints and the cache need `ulimit -f unlimited`",
-    errno.EMFILE: f"; a run needs `ulimit -n {MIN_LIMITS['NOFILE'][0]}`, and each worker 8 more",
-    errno.EAGAIN: "; the workers and threads need a higher `ulimit -u`",
-}
-
-
-def check_limits() -> None:
-    """Raise the limits of `MIN_LIMITS` if the system allows higher limits, because torch fails under low limits.
-
-    Raises:
-        InputError: A limit is too low.
-    """
-    import resource
-
-    for name, (needed, unit, command) in MIN_LIMITS.items():
-        kind = getattr(resource, f"RLIMIT_{name}")
-        soft, hard = resource.getrlimit(kind)
-        if resource.RLIM_INFINITY not in (soft, hard) and hard < needed:
-            from unifier_tokenizers.errors import InputError
-
-            raise InputError(
-                f"the limit is {hard:,} {unit}, but {needed:,} are needed: raise the limit, see `{command}`"
-            )
-        if soft != resource.RLIM_INFINITY and soft < needed:
-            resource.setrlimit(kind, (needed, hard))
-
-
 def _report_error(error: BaseException) -> int:
     """Print an error and the folder of the run, and return the exit status. An unexpected error is raised again."""
-    from unifier.files import is_recoverable
+    from unifier.limits import describe_limit
     from unifier_tokenizers.errors import InputError
 
     if isinstance(error, InputError):
@@ -95,9 +65,8 @@ def _report_error(error: BaseException) -> int:
         return 1
     if isinstance(error, BrokenPipeError) and not _print_line():
         return 1
-    if isinstance(error, OSError) and is_recoverable(error):
-        hint = _LIMIT_HINTS.get(error.errno or 0, "")
-        print_status(f"unifier: {error.filename2 or error.filename or 'the disk'}: {error.strerror}{hint}", sys.stderr)
+    if line := describe_limit(error):
+        print_status(f"unifier: {line}", sys.stderr)
         _print_folder(error)
         return 2
     if isinstance(error, (SystemExit, GeneratorExit)):
@@ -109,12 +78,13 @@ def _report_error(error: BaseException) -> int:
         _print_line(error.folder)
         return 1
     if isinstance(error, RunFailed):
-        if isinstance(error.__cause__, DivergedError):
-            print_status(f"unifier: {error.__cause__}", sys.stderr)
+        line = describe_limit(error.__cause__)
+        if isinstance(error.__cause__, DivergedError) or line:
+            print_status(f"unifier: {line or error.__cause__}", sys.stderr)
         else:
             traceback.print_exception(error.__cause__)
         _print_line(error.result.folder)
-        return 1
+        return 2 if line else 1
     raise error
 
 
@@ -181,7 +151,7 @@ def make_parser() -> argparse.ArgumentParser:
         epilog="example: unifier run pictures data=fashion_mnist dim=128 --data ../data",
     )
     parser.add_argument("--version", action="version", version=f"unifier {_version()}")
-    commands = parser.add_subparsers(metavar="COMMAND")
+    commands = parser.add_subparsers(metavar="COMMAND", dest="command")
 
     listing = commands.add_parser("list", help="list recipes, tokenizers, heads and data sources")
     listing.add_argument("what", nargs="?", metavar="FILE | tokenizers | heads | sources", help="default: everything")

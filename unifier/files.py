@@ -22,6 +22,7 @@ from unifier_tokenizers.errors import one_line
 
 RECOVERABLE_ERRORS = {
     errno.ENOSPC,
+    errno.ENOMEM,
     errno.EDQUOT,
     errno.EFBIG,
     errno.EMFILE,
