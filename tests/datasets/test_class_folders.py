@@ -57,6 +57,25 @@ def test_files_at_any_depth_without_hidden_ones(tmp_path: Path) -> None:
     assert found(ImageFolder(tmp_path)) == there | {(tmp_path / "cat" / "2020" / "4.png", "cat")}
 
 
+@pytest.mark.parametrize("link", ["dog", "dog/1"])
+@pytest.mark.parametrize("kind", [ImageFolder, AudioFolder])
+def test_links_outside_the_folder_need_a_setting(
+    kind: type[ImageFolder | AudioFolder], link: str, tmp_path: Path
+) -> None:
+    write, suffix = (picture, ".png") if kind is ImageFolder else (sound, ".wav")
+    for name in ("cat/1", "cat/2", "cat/3"):
+        write(tmp_path / "data" / f"{name}{suffix}")
+    secret = write(tmp_path / "secret" / f"1{suffix}")
+    at = tmp_path / "data" / (link if link == "dog" else f"{link}{suffix}")
+    at.parent.mkdir(exist_ok=True)
+    at.symlink_to(secret.parent if link == "dog" else secret)
+    with pytest.raises(InputError, match=r"dog/.*allow_outside=true") as error:
+        kind(tmp_path / "data").split("train")
+    assert "\n" not in str(error.value)
+    (tmp_path / "alias").symlink_to(tmp_path / "data")
+    assert kind(tmp_path / "alias", allow_outside=True).labels == ("cat", "dog")
+
+
 @pytest.mark.parametrize("part", ["", "test"])
 def test_class_without_files_is_refused(tmp_path: Path, part: str) -> None:
     for name in ("train", "test") if part else ("",):

@@ -64,8 +64,8 @@ class AudioFolder:
             target: "label" if each sound has one label. "tags" if a sound can have any number of tags, separated by
                 semicolons in the column `label`.
             fold: The fold to test on. None means the first fold if there are folds.
-            allow_outside: True if the table may name files outside its folder: with absolute paths, `..` or links. A
-                table from an unknown source could name any file of the machine.
+            allow_outside: True if the table may name files outside its folder, with absolute paths, `..` or links, or
+                if links in a folder may lead outside. Data from an unknown source could name any file of the machine.
         """
         self.target = check_choice("target", target, ("label", "tags"))
         self._path, self._fold, self._allow_outside = Path(path), fold, allow_outside
@@ -141,7 +141,7 @@ class AudioFolder:
         """Return one row for each sound in the folder, as if a table listed the sounds."""
         if self.target == "tags":
             raise InputError(f"target=tags: {self._path} is a folder without tags: list its sounds and tags in a table")
-        by_folder = files_by_class(self._path, AUDIO_SUFFIXES, "sounds", "dog/1.wav")
+        by_folder = files_by_class(self._path, AUDIO_SUFFIXES, "sounds", "dog/1.wav", allow_outside=self._allow_outside)
         sounds = [sound for part in by_folder.values() for sound in part]
         files = [sound.path.relative_to(self._path).as_posix() for sound in sounds]
         if self._fold is not None or self._table.exists():

@@ -31,7 +31,7 @@ def task_name(path: Path) -> str:
 
 
 def files_by_class(
-    folder: Path, suffixes: Collection[str], unit: str, example: str
+    folder: Path, suffixes: Collection[str], unit: str, example: str, *, allow_outside: bool
 ) -> dict[SplitName, list[LabeledFile]]:
     """Return the files of each split. A file's label is the name of its class folder.
 
@@ -43,9 +43,10 @@ def files_by_class(
         suffixes: Suffixes of the files to read, in lower case.
         unit: Noun for the files in messages, such as "pictures".
         example: Path of a file inside a split, for messages, such as "cat/1.png".
+        allow_outside: True if links may lead outside the data folder.
 
     Raises:
-        InputError: A split or a class has no files, or the layout of the folders is wrong.
+        InputError: A split or a class has no files, the layout of the folders is wrong, or a link leads outside.
     """
     folders = _subfolders(folder, unit)
     given: list[SplitName] = [part for part in SPLITS if part in folders]
@@ -64,6 +65,8 @@ def files_by_class(
     files: dict[SplitName, list[LabeledFile]] = {
         part: _labeled_files(root, suffixes, unit) for part, root in roots.items()
     }
+    if not allow_outside:
+        _check_inside(folder, files)
     for part, labeled in files.items():
         if not labeled:
             raise InputError(
@@ -119,6 +122,18 @@ def leads_outside(folder: Path, file: str) -> bool:
     is_link = os.path.islink(path)  # noqa: PTH114  Path.is_symlink would raise OSError for a name of 300 letters.
     real = Path(os.path.realpath(path)) if is_link else _real_folder(path.parent)
     return "\0" not in file and not real.is_relative_to(root)
+
+
+def _check_inside(folder: Path, files: Mapping[SplitName, list[LabeledFile]]) -> None:
+    """Raise InputError if a file is outside the data folder, because the file or a folder is a link."""
+    root = _real_folder(folder)
+    for path in (labeled.path for part in files.values() for labeled in part):
+        real = Path(os.path.realpath(path)) if path.is_symlink() else _real_folder(path.parent)
+        if not real.is_relative_to(root):
+            raise InputError(
+                f"{path} is a link to a file outside {folder}: copy the file into the folder, or give "
+                "allow_outside=true if you trust the data"
+            )
 
 
 def is_outside_name(file: str) -> bool:

@@ -36,19 +36,23 @@ MAX_NAMED_SIDE = 32
 """Longest side, in pixels, of the images in all data sets of `IMAGE_DATASETS`."""
 
 
-def create_image_dataset(data: str, *, fold: int | None = None, size: int | None = None) -> LabeledSource:
+def create_image_dataset(
+    data: str, *, fold: int | None = None, size: int | None = None, allow_outside: bool = False
+) -> LabeledSource:
     """Create an image data set from its name, or from the path of a folder.
 
     Args:
         data: A name in `IMAGE_DATASETS`, or the path of a folder with your own images.
         fold: The fold to test on. Only your own folder may have folds.
         size: Maximum length of the longer side in pixels. Larger images of your own folder are reduced.
+        allow_outside: True if links in your own folder may lead outside the folder.
 
     Raises:
         InputError: `data` is neither a name nor an existing path, or `fold` or `size` does not apply to the data set.
     """
     if data not in IMAGE_DATASETS:
-        return ImageFolder(_existing_path(data, IMAGE_DATASETS), fold=fold, size=size)
+        path = _existing_path(data, IMAGE_DATASETS)
+        return ImageFolder(path, fold=fold, size=size, allow_outside=allow_outside)
     if fold is not None:
         raise InputError(f"fold={fold}: {data} has no folds, so give no fold")
     if size is not None and size < MAX_NAMED_SIDE:
@@ -73,7 +77,7 @@ def create_audio_dataset(
         target: "genre" for one label per sound, or "tags" for any number of tags per sound.
         fold: The fold to test on. None means the first fold. For FSDD, a fold is a speaker, and None means the official
             split.
-        allow_outside: True if your own table may name files outside its folder.
+        allow_outside: True if your own table may name, or your own folder may link, files outside its folder.
 
     Raises:
         InputError: `data` is neither a name nor an existing path, or the data set does not have tags or folds.

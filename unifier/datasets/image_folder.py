@@ -37,6 +37,7 @@ class ImageFolder:
         channels: Literal[1, 3] = 3,
         size: int | None = None,
         fold: int | None = None,
+        allow_outside: bool = False,
     ) -> None:
         """Store the path of the folder. The images are read later.
 
@@ -45,10 +46,13 @@ class ImageFolder:
             channels: 3 for color, 1 for gray. All images are converted.
             size: Maximum length of the longer side in pixels. Larger images are reduced. None means no limit.
             fold: The fold in folds.csv to test on. None means the first fold.
+            allow_outside: True if links may lead outside the folder. A folder from an unknown source could link any
+                file of the machine.
         """
         if size is not None and size < 1:
             raise InputError(f"size={size}: give at least 1 pixel")
         self._folder, self._channels, self._size, self._fold = Path(path), channels, size, fold
+        self._allow_outside = allow_outside
         self.name = task_name(self._folder)
 
     @property
@@ -96,7 +100,7 @@ class ImageFolder:
     @cached_property
     def _by_folder(self) -> dict[SplitName, list[LabeledFile]]:
         """The images of each split folder. If there are no split folders, all images are in train."""
-        return files_by_class(self._folder, IMAGE_SUFFIXES, "pictures", "cat/1.png")
+        return files_by_class(self._folder, IMAGE_SUFFIXES, "pictures", "cat/1.png", allow_outside=self._allow_outside)
 
     @cached_property
     def _images(self) -> list[LabeledFile]:
