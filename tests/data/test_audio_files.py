@@ -116,13 +116,23 @@ def test_data_without_mp3_frames(data: bytes) -> None:
 
 
 def test_sound_of_absurd_rate_or_length_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    soundfile.write(tmp_path / "slow.wav", wave(1), 7)
-    with refused("slow.wav", "7 Hz", "100 Hz"):
-        audio_files.read_audio(tmp_path / "slow.wav")
+    for name, rate, limit in (("slow.wav", 7, "100 Hz"), ("fast.au", 268_443_456, "10,000,000 Hz")):
+        soundfile.write(tmp_path / name, wave(1), rate)
+        with refused(name, f"{rate:,} Hz", limit):
+            audio_files.read_audio(tmp_path / name)
     monkeypatch.setattr(audio_files, "MAX_AUDIO_SAMPLES", 100)
     soundfile.write(tmp_path / "long.wav", wave(1), 8000)
     with refused("long.wav", "100"):
         audio_files.read_audio(tmp_path / "long.wav")
+
+
+@pytest.mark.parametrize("suffix", ["wav", "aiff", "au", "w64", "caf"])
+def test_sound_without_its_last_samples_is_refused(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{suffix}"
+    soundfile.write(path, wave(1), 8000)
+    path.write_bytes(path.read_bytes()[:-20])
+    with refused(path.name):
+        audio_files.read_audio(path)
 
 
 @pytest.mark.parametrize("name", ["pipe", "/dev/zero", "folder", "a\0b", "x" * 300])

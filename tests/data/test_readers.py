@@ -165,3 +165,33 @@ def test_archive_that_fills_the_memory_is_refused(suffix: str, tmp_path: Path, m
             packed.add(tmp_path / "zeros")
     with refused(path.name):
         readers.read_archive(path)
+
+
+@pytest.mark.parametrize("suffix", ["tar", "tar.gz", "tar.xz"])
+@pytest.mark.parametrize(("start", "end"), [(1024, 10_240), (1536, 10_240), (1024, 1536), (1024, 1025)])
+def test_damaged_tar_is_refused(suffix: str, start: int, end: int, tmp_path: Path) -> None:
+    """Without its end, or with zeros in place of a header, Python's tarfile silently returns fewer files."""
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as packed:
+        for name in "ab":
+            (tmp_path / name).write_text(name)
+            packed.add(tmp_path / name, name)
+    content = plain.getvalue()
+    content = content[:start] + (bytes(end - start) + content[end:] if end < len(content) else b"")
+    pack = {"tar": bytes, "tar.gz": gzip.compress, "tar.xz": lzma.compress}[suffix]
+    path = tmp_path / f"files.{suffix}"
+    path.write_bytes(pack(content))
+    with refused(path.name):
+        readers.read_archive(path)
+
+
+def test_archive_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "files.tar.gz"
+    (tmp_path / "zeros").write_bytes(bytes(1000))
+    with tarfile.open(path, "w:gz") as packed:
+        packed.add(tmp_path / "zeros", "zeros")
+    content = bytearray(path.read_bytes())
+    content[-8] ^= 1  # The checksum of gzip is in the last 8 bytes.
+    path.write_bytes(content)
+    with refused(path.name):
+        readers.read_archive(path)

@@ -269,6 +269,7 @@ def test_load_vectors_reads_both_formats(header: bool, level: Level, tmp_path: P
         *[("two 1 2 3\ngirl 1 2\n", "line 2: 2 .*3"), ("2 3\ntwo 1 2 3\nzebra 1 2 3 4\n", "line 3: 4 .*3")],
         *[("two\ngirl 1 2\n", "line 1: 0"), ("\ntwo 1 2\n", "line 1: 0")],
         *[("two 1 2\ngirl 1 b\n", "line 2: .*'b'"), ("zebra 1 2\nlion 1 2\n", "vocabulary")],
+        *[("two 0 0\ngirl 0 0\n", "of 0"), ("two 1 nan\n", "of nan"), ("two 1 1e30\n", "of inf")],
         *[("", "vocabulary"), (b"2 3\ntwo \xff\xfe\x00\x01", "line 2: .*UTF-8")],
     ],
 )

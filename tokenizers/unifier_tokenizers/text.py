@@ -283,6 +283,8 @@ def load_vectors(path: str | Path, vocabulary: Vocabulary) -> Tensor:
         )
     table = torch.randn(len(vocabulary), width, generator=torch.Generator().manual_seed(0))
     root_mean_square = torch.stack(list(vectors.values())).square().mean().sqrt()
+    if not 0 < root_mean_square < math.inf:
+        raise InputError(f"{path}: its vectors have a root mean square of {root_mean_square:g}; correct the numbers")
     for word, vector in vectors.items():
         table[entries[word]] = vector / root_mean_square
     return table * width**-0.5

@@ -30,6 +30,9 @@ Each key is the archive's path joined with a file's name in the archive.
 MAX_EXPANSION = 1 << 30
 """Largest number of bytes by which the contents of an archive may exceed the archive. The contents fill memory."""
 
+_TAR_END_BLOCK = 1 << 20
+"""Number of bytes after the last file of a tar archive that are read at a time."""
+
 
 def read_archive(path: Path) -> dict[Path, bytes]:
     """Return the contents of all files in a .zip archive or a (compressed) tar archive.
@@ -63,6 +66,26 @@ def _archive_members(file: BinaryIO, *, is_zip: bool) -> Iterator[tuple[str, IO[
         for member in archive:
             if (stream := archive.extractfile(member) if member.isfile() else None) is not None:
                 yield member.name, stream
+        _check_tar_end(archive)
+
+
+def _check_tar_end(archive: tarfile.TarFile) -> None:
+    """Raise TarError if an archive does not end with zeros, or if its compressed bytes have changed.
+
+    The module tarfile silently ends at a damaged or missing header. The checksum of a compressed archive is checked
+    only if all bytes are read.
+    """
+    content = archive.fileobj
+    assert content is not None
+    content.seek(archive.offset)
+    end = content.read(tarfile.BLOCKSIZE)
+    is_complete = len(end) == tarfile.BLOCKSIZE
+    for _ in range(MAX_EXPANSION // _TAR_END_BLOCK):
+        if end.strip(b"\0") or not is_complete:
+            raise tarfile.ReadError("the end of the archive is missing, or a part of the archive is damaged")
+        if not (end := content.read(_TAR_END_BLOCK)):
+            return
+    raise tarfile.ReadError(f"the archive has over {MAX_EXPANSION / 1e9:.1f} GB of zeros after its last file")
 
 
 _ARCHIVE_ERRORS = (
