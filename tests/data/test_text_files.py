@@ -36,7 +36,7 @@ def test_carriage_returns_end_lines_only_without_line_feeds(tmp_path: Path, text
     path = tmp_path / "lines"
     path.write_bytes(text.encode())
     expected = {"a\nb\rx\nc\r\n": ["a", "b\rx", "c"], "a\rb\r\n": ["a\rb"]}.get(text, ["a", "b", "c"])
-    lines = LineIndex(open_decompressed(path), path)
+    lines = LineIndex(open_decompressed(path))
     assert (read_lines(path), [lines[k].decode() for k in range(len(lines))]) == (expected, expected)
 
 

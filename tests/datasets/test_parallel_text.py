@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 import pytest
 
 from unifier.data.prepare import describe_data, sha256_of
-from unifier.data.source import SPLITS, describe_example
+from unifier.data.source import SPLITS, describe_example, readable_examples
 from unifier.datasets.grammar import GrammarPairs
 from unifier.datasets.parallel_text import ParallelText, WithExtraPairs
 from unifier_tokenizers import InputError
@@ -113,6 +113,15 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     split = ParallelText(latin, latin, latin).split("train")
     assert split[0] == ("one", "eins")
     with pytest.raises(InputError, match="latin, line 2"):
+        split[1]
+
+
+def test_long_line_is_left_out_like_a_bad_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unifier.data.text_files.MAX_LINE_BYTES", 9)
+    path = write(tmp_path / "tsv", f"one\teins\nlong\t{'x' * 30}\ntwo\tzwei\n")
+    split = ParallelText(path, path, path, length_ratio=9, duplicates="drop").split("train")
+    assert list(readable_examples(split, bad_examples="skip")) == [("one", "eins"), ("two", "zwei")]
+    with pytest.raises(InputError, match=r"tsv, line 2: .*35 .*9 bytes"):
         split[1]
 
 

@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple
 
-from unifier.data.text_files import MAX_LINE_BYTES, LineIndex, open_decompressed
+from unifier.data.text_files import MAX_LINE_BYTES, open_lines
 from unifier.files import open_regular
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
@@ -118,7 +118,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def _decoded_lines(path: Path) -> Iterator[str]:
-    for number, line in enumerate(LineIndex(open_decompressed(path), path), start=1):
+    for number, line in enumerate(open_lines(path), start=1):
         try:
             yield line.decode()
         except UnicodeDecodeError as error:

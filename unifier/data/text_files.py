@@ -108,32 +108,28 @@ class LineIndex:
     occur inside a sentence. Splitting at other separators could misalign the lines of two parallel files. Only if the
     file has no line feed before its last byte, a carriage return ends a line, as in files of old Macintosh programs.
     The offsets of the lines are memory-mapped, with eight bytes per line.
+
+    Indexing a line of over `MAX_LINE_BYTES` bytes raises an InputError. Iteration cuts such a line.
     """
 
-    def __init__(self, file: BinaryIO, name: str | Path = "text") -> None:
-        """Find the lines.
-
-        Args:
-            file: The open file.
-            name: The file's name for error messages.
-
-        Raises:
-            InputError: A line has more than `MAX_LINE_BYTES` bytes.
-        """
+    def __init__(self, file: BinaryIO) -> None:
+        """Find the lines of an open file."""
         self._file = file
         finalize(self, file.close)
         self._end = b"\n"
         self._starts = self._find_starts()
-        if len(self) == 1 and b"\r" in self[0] and not self._ends_with(b"\r\n"):
+        if len(self) == 1 and b"\r" in self._read(0) and not self._ends_with(b"\r\n"):
             self._end = b"\r"
             self._starts = self._find_starts()
+        self.first_long = self._find_long()
+        """Index of the first line of over `MAX_LINE_BYTES` bytes, or None."""
+
+    def _find_long(self) -> int | None:
         for row in range(0, len(self), INDEX_BLOCK):
-            lengths = np.diff(self._starts[row : row + INDEX_BLOCK + 1])
-            if lengths.max() > MAX_LINE_BYTES + 1:
-                raise InputError(
-                    f"{name}, line {row + int(lengths.argmax()) + 1}: the line has {lengths.max() - 1:,} bytes, but at "
-                    f"most {MAX_LINE_BYTES:,} bytes are possible: divide the text into several lines"
-                )
+            is_long = np.diff(self._starts[row : row + INDEX_BLOCK + 1]) > MAX_LINE_BYTES + 1
+            if is_long.any():
+                return row + int(is_long.argmax())
+        return None
 
     def _find_starts(self) -> NDArray[np.int64]:
         """Return the offset of each line, and the offset of the line after the last line."""
@@ -159,17 +155,42 @@ class LineIndex:
 
     def __getitem__(self, row: int) -> bytes:
         start, following = self._starts[row : row + 2].tolist()
+        if (size := following - 1 - start) > MAX_LINE_BYTES:
+            raise InputError(
+                f"the line has {size:,} bytes, but at most {MAX_LINE_BYTES:,} bytes are possible: divide the text into "
+                "several lines"
+            )
+        return self._read(row)
+
+    def _read(self, row: int) -> bytes:
+        """Return the first `MAX_LINE_BYTES` bytes of a line."""
+        start, following = self._starts[row : row + 2].tolist()
         # Worker processes share the position in the open file. `pread` neither uses nor changes the file position.
-        return os.pread(self._file.fileno(), following - 1 - start, start).removesuffix(b"\r")
+        line = os.pread(self._file.fileno(), min(following - 1 - start, MAX_LINE_BYTES), start)
+        return line.removesuffix(b"\r")
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield all lines, several times faster than indexing. Only one iteration may run at a time."""
-        if self._end == b"\r":
-            yield from (self[row] for row in range(len(self)))
+        if self._end == b"\r" or self.first_long is not None:
+            yield from map(self._read, range(len(self)))
             return
         self._file.seek(int(self._starts[0]))
         for line in self._file:
             yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def open_lines(path: Path) -> LineIndex:
+    """Open a text file, which may be compressed.
+
+    Raises InputError if the file cannot be read, or has a line of over `MAX_LINE_BYTES` bytes.
+    """
+    lines = LineIndex(open_decompressed(path))
+    if lines.first_long is not None:
+        try:
+            lines[lines.first_long]
+        except InputError as error:
+            raise InputError(f"{path}, line {lines.first_long + 1}: {error}") from error
+    return lines
 
 
 def length_outliers(pairs: Iterable[tuple[bytes, bytes]], ratio: float) -> NDArray[np.bool_]:

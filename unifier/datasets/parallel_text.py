@@ -58,8 +58,9 @@ class ParallelText:
     out for each missing split, val or test. The held-out pairs are chosen with a fixed seed. Train contains no copy of
     a held-out pair.
 
-    A pair is read from disk when it is indexed. Each pair takes only a few bytes of memory. If a text is empty or not
-    valid UTF-8, reading its pair raises an InputError. With `bad_examples=skip`, unreadable pairs are left out.
+    A pair is read from disk when it is indexed. Each pair takes only a few bytes of memory. If a text is empty, not
+    valid UTF-8 or a line of over 4 MB, reading its pair raises an InputError. With `bad_examples=skip`, unreadable
+    pairs are left out.
     """
 
     score_range = ScoreRange("bleu", 0.0, None, NO_SCORE_RANGE)
@@ -182,10 +183,10 @@ class _PairReader:
             if languages is None:
                 raise InputError(f"{files[0]}: a translation memory may have many languages; give two as `languages`")
             memory = read_tmx(files[0], languages)
-            self.sides = [LineIndex(memory.source, files[0]), LineIndex(memory.target, files[0])]
+            self.sides = [LineIndex(memory.source), LineIndex(memory.target)]
             self.unit_numbers, self.num_incomplete = memory.unit_numbers.read(), memory.num_incomplete
         else:
-            self.sides = [LineIndex(open_decompressed(file), file) for file in files]
+            self.sides = [LineIndex(open_decompressed(file)) for file in files]
         if len(self.sides[0]) != len(self.sides[-1]):
             raise InputError(
                 f"{files[0]} has {len(self.sides[0]):,} lines and {files[-1]} {len(self.sides[-1]):,}: "
@@ -207,6 +208,8 @@ class _PairReader:
                 texts.append(side[row].decode())
             except UnicodeDecodeError as error:
                 raise InputError(f"{self.example_id(row, k)}: the text is not UTF-8 ({error.reason})") from error
+            except InputError as error:
+                raise InputError(f"{self.example_id(row, k)}: {error}") from error
         if len(texts) == 1:
             texts = texts[0].split("\t")
             if len(texts) != 2:

@@ -10,7 +10,7 @@ from unifier.data.download import RemoteFile, ensure_files
 from unifier.data.readers import hash_files, parse_label, read_labels_table
 from unifier.data.source import NO_SCORE_RANGE, SPLITS, Example, ScoreRange, SplitName, accuracy_range
 from unifier.data.splits import check_trained_labels, count_copies, hold_out, select_part
-from unifier.data.text_files import LineIndex, open_decompressed, remove_compressed_suffix
+from unifier.data.text_files import open_lines, remove_compressed_suffix
 from unifier.datasets.class_folders import task_name
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
@@ -216,7 +216,7 @@ def _read_table(path: Path, text: str, label: str) -> list[LabeledText]:
 def _read_lines(path: Path, labels: Sequence[str], encoding: str = "utf-8") -> list[LabeledText]:
     """Read a file in which each line has the index of a label, a space and a text."""
     names, texts = dict(enumerate(labels)), list[LabeledText]()
-    for number, line in enumerate(LineIndex(open_decompressed(path), path), start=1):
+    for number, line in enumerate(open_lines(path), start=1):
         try:
             index, _, text = line.decode(encoding).partition(" ")
             texts.append(LabeledText(path, number, text.strip(), names[int(index)]))
