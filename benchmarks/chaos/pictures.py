@@ -108,6 +108,7 @@ def tiff(
     rows_per_strip: int = HEIGHT,
     tile: int = 0,
     fill_order: int = 1,
+    big: bool = False,
     tags: Sequence[tuple[int, Sequence[int]]] = (),
 ) -> bytes:
     """Return a TIFF file of samples (H, W, channels).
@@ -123,6 +124,7 @@ def tiff(
         rows_per_strip: Number of rows per strip.
         tile: Side of a tile, or 0 for strips.
         fill_order: 2 if the lowest bit of a byte comes first.
+        big: Write a BigTIFF file.
         tags: Other tags and their values.
     """
     samples = np.atleast_3d(samples).astype(np.int64)
@@ -143,23 +145,30 @@ def tiff(
             if fill_order == 2:
                 data = bytes(int(f"{byte:08b}"[::-1], 2) for byte in data)
             blocks.append(zlib.compress(data) if compression == 8 else data)
-    starts = np.cumsum([8, *map(len, blocks)]).tolist()
+    word, count, field, first = ("Q", "Q", 8, 16) if big else ("I", "H", 4, 8)
+    starts = np.cumsum([first, *map(len, blocks)]).tolist()
     entries: dict[int, Sequence[int]] = {256: [width], 257: [height], 258: [bits] * channels, 259: [compression]}
     entries |= {262: [photometric], 266: [fill_order], 277: [channels], 284: [1 + planar], 317: [predictor]}
     offsets, sizes = starts[:-1], [len(block) for block in blocks]
-    place = {322: [tile], 323: [tile], 324: offsets, 325: sizes}
-    entries |= place if tile else {273: offsets, 278: [rows_per_strip], 279: sizes}
-    entries |= dict(tags)
+    place = {322: [tile], 323: [tile], 324: offsets, 325: sizes} if tile else {273: offsets, 279: sizes}
+    entries |= {278: [rows_per_strip]} | place | dict(tags)
     directory, arrays = b"", b""
-    arrays_at = starts[-1] + 2 + 12 * len(entries) + 4
+    arrays_at = starts[-1] + struct.calcsize(count) + (4 + 2 * field) * len(entries) + field
     for tag, values in sorted(entries.items()):
-        packed = struct.pack(f"{order}{len(values)}{'I' if tag in place or tag in (273, 279) else 'H'}", *values)
-        kind = 4 if tag in place or tag in (273, 279) else 3
-        if len(packed) > 4:
-            packed, arrays = struct.pack(f"{order}I", arrays_at + len(arrays)), arrays + packed
-        directory += struct.pack(f"{order}HHI", tag, kind, len(values)) + packed.ljust(4, b"\0")
-    header = struct.pack(f"{order}2sHI", b"II" if order == "<" else b"MM", 42, starts[-1])
-    return header + b"".join(blocks) + struct.pack(f"{order}H", len(entries)) + directory + bytes(4) + arrays
+        packed = struct.pack(f"{order}{len(values)}{'I' if tag in place else 'H'}", *values)
+        if len(packed) > field:
+            packed, arrays = struct.pack(f"{order}{word}", arrays_at + len(arrays)), arrays + packed
+        directory += struct.pack(f"{order}HH{word}", tag, 4 if tag in place else 3, len(values)) + packed.ljust(
+            field, b"\0"
+        )
+    name = b"II" if order == "<" else b"MM"
+    header = (
+        struct.pack(f"{order}2sHHHQ", name, 43, 8, 0, starts[-1])
+        if big
+        else struct.pack(f"{order}2sHI", name, 42, starts[-1])
+    )
+    end = struct.pack(f"{order}{word}", 0)
+    return header + b"".join(blocks) + struct.pack(f"{order}{count}", len(entries)) + directory + end + arrays
 
 
 def tiff_cases() -> Iterator[Picture]:
@@ -186,6 +195,11 @@ def tiff_cases() -> Iterator[Picture]:
                 tags=[(338, extra)] if extra else [],
             )
             yield Picture(f"{name} {bits} bits {layout}.tif", content, pixels)
+    for bits, photometric, order in product((8, 12, 16), (0, 1), orders):
+        values, pixels = scaled(GRAY, 2**bits - 1)
+        stored = 2**bits - 1 - values if photometric == 0 else values
+        content = tiff(stored, bits, photometric, order=order, big=True, rows_per_strip=5)
+        yield Picture(f"BigTIFF {bits} {photometric} {order}.tif", content, pixels)
     for number, store in ORIENTATIONS.items():
         stored = 65535 - store(GRAY).astype(np.int64) * 257
         yield Picture(f"orientation {number}, 0 means white.tif", tiff(stored, 16, 0, tags=[(274, [number])]), GRAY)
@@ -231,7 +245,7 @@ def tga(data: bytes, bits: int, descriptor: int, kind: int = 2, palette: bytes =
     Args:
         data: The pixels, or runs of pixels.
         bits: Number of bits per pixel.
-        descriptor: Byte 17 of the header: the number of alpha bits, and 0x20 if the first row is at the top.
+        descriptor: The number of alpha bits, plus 0x20 if the first row is at the top.
         kind: 1 for a palette, 2 for color, 3 for gray, 10 for color in runs.
         palette: The palette.
         entry_bits: Number of bits of an entry of the palette.

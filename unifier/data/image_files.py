@@ -61,7 +61,7 @@ def read_image(path: Path, channels: int = 3, archive: Archive | None = None, si
             image.thumbnail((size, size))
         pixels = np.array(image)
     except UnidentifiedImageError as error:
-        raise InputError(f"{path} cannot be read as a picture: its format is unknown") from error
+        raise InputError(f"{path} cannot be read as a picture: its format is unknown; save it as PNG") from error
     except DECODE_ERRORS as error:
         raise InputError(f"{path} cannot be read as a picture: {one_line(error)}") from error
     return pixels.reshape(*pixels.shape[:2], channels)

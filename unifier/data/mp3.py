@@ -68,8 +68,10 @@ def _declared_count(data: bytes, at: int, size: int) -> int | None:
     frame = data[at : at + size]
     if frame[36:40] == b"VBRI":
         return int.from_bytes(frame[50:54])
-    tag = 4 + _side_info_size(int.from_bytes(frame[:4]))
-    if frame[tag : tag + 4] not in (b"Xing", b"Info"):
+    start = 4 + _side_info_size(int.from_bytes(frame[:4]))
+    # A checksum of 2 bytes may precede the side information.
+    tag = max(frame.find(name, start, start + 6) for name in (b"Xing", b"Info"))
+    if tag < 0:
         return None
     return int.from_bytes(frame[tag + 8 : tag + 12]) if int.from_bytes(frame[tag + 4 : tag + 8]) & 1 else 0
 

@@ -111,8 +111,9 @@ class Tiff:
         inverted = photometric == 0 and (bits > 8 or samples > 1)
         deep_alpha = bits == 16 and photometric < 2 and samples > 1
         reversed_bits = bits > 1 and self.value(_FILL_ORDER, 1) == 2
-        planar = self.value(_PLANAR, 1) == 2
-        return inverted or deep_alpha or reversed_bits or planar or bits not in (1, 2, 4, 8, 16)
+        planar, unknown_header = self.value(_PLANAR, 1) == 2, self.is_big and self.order == ">"
+        rare = bits not in (1, 2, 4, 8, 16)
+        return inverted or deep_alpha or reversed_bits or planar or unknown_header or rare
 
     def decode(self) -> Image.Image:
         """Return the picture with 8 bits per channel: of mode L, LA, RGB or RGBA.
