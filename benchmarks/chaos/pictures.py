@@ -246,7 +246,7 @@ def tga(data: bytes, bits: int, descriptor: int, kind: int = 2, palette: bytes =
         data: The pixels, or runs of pixels.
         bits: Number of bits per pixel.
         descriptor: The number of alpha bits, plus 0x20 if the first row is at the top.
-        kind: 1 for a palette, 2 for color, 3 for gray, 10 for color in runs.
+        kind: Type of the picture: 1 for a palette, 2 for color, 3 for gray, 10 for color in runs.
         palette: The palette.
         entry_bits: Number of bits of an entry of the palette.
     """

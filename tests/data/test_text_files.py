@@ -49,13 +49,17 @@ def test_compressed_files_are_recognized_by_content(
     assert read_lines(tmp_path / name) == ["é", "b"]
 
 
-@pytest.mark.parametrize("name", ["pipe", "/dev/zero", "a\0b", "x" * 300, "a.zip", "bomb.xz", "bomb.gz", "long"])
+@pytest.mark.parametrize(
+    "name", ["pipe", "/dev/zero", "a\0b", "x" * 300, "a.zip", "bomb.xz", "bomb.gz", "long", "utf-16", "utf-16-le"]
+)
 def test_unreadable_files_are_refused_in_one_line(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_files, "MAX_UNPACKED", 1 << 20)
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "a.zip").write_bytes(b"PK\x03\x04")
     (tmp_path / "bomb.xz").write_bytes(lzma.compress(bytes(2 << 20)))
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(2 << 20)))
+    for encoding in ("utf-16", "utf-16-le"):
+        (tmp_path / encoding).write_text("text\n", encoding)
     (tmp_path / "long").write_bytes(b"a\n" + b"b" * (text_files.MAX_LINE_BYTES + 1))
     with pytest.raises(InputError) as error:
         read_lines(tmp_path / name)

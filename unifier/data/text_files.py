@@ -1,6 +1,7 @@
 """Text files: reading single lines, and finding bad text pairs."""
 
 import bz2
+import codecs
 import gzip
 import lzma
 import os
@@ -25,6 +26,9 @@ from unifier_tokenizers.errors import one_line
 
 INDEX_BLOCK = 1 << 20
 """Number of bytes that are read at a time to find the ends of lines."""
+
+ENCODING_BYTES = 1 << 12
+"""Number of bytes in which zeros are counted. Over a quarter of the bytes are zeros in most texts in UTF-16."""
 
 MAX_LINE_BYTES = 1 << 22
 """Largest number of bytes in a line. Encoding a longer line would fill the memory."""
@@ -179,13 +183,23 @@ class LineIndex:
             yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
-def open_lines(path: Path) -> LineIndex:
-    """Open a text file, which may be compressed.
+def open_lines(path: Path, *, may_be_long: bool = False) -> LineIndex:
+    """Open a UTF-8 text file, which may be compressed.
 
-    Raises InputError if the file cannot be read, or has a line of over `MAX_LINE_BYTES` bytes.
+    Args:
+        path: The file.
+        may_be_long: Accept lines of over `MAX_LINE_BYTES` bytes. Such a line cannot be read.
+
+    Raises:
+        InputError: The file cannot be read, is encoded as UTF-16 or UTF-32, or has a line that is too long.
     """
-    lines = LineIndex(open_decompressed(path))
-    if lines.first_long is not None:
+    file = open_decompressed(path)
+    start = file.read(ENCODING_BYTES)
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or start.count(0) > len(start) // 4:
+        file.close()
+        raise InputError(f"{path} is not UTF-8 text, but UTF-16 or another encoding: save the file as UTF-8")
+    lines = LineIndex(file)
+    if lines.first_long is not None and not may_be_long:
         try:
             lines[lines.first_long]
         except InputError as error:

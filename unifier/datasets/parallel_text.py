@@ -32,7 +32,7 @@ from unifier.data.text_files import (
     LineIndex,
     duplicate_pairs,
     length_outliers,
-    open_decompressed,
+    open_lines,
     remove_compressed_suffix,
 )
 from unifier.data.tmx import read_tmx
@@ -186,7 +186,7 @@ class _PairReader:
             self.sides = [LineIndex(memory.source), LineIndex(memory.target)]
             self.unit_numbers, self.num_incomplete = memory.unit_numbers.read(), memory.num_incomplete
         else:
-            self.sides = [LineIndex(open_decompressed(file)) for file in files]
+            self.sides = [open_lines(file, may_be_long=True) for file in files]
         if len(self.sides[0]) != len(self.sides[-1]):
             raise InputError(
                 f"{files[0]} has {len(self.sides[0]):,} lines and {files[-1]} {len(self.sides[-1]):,}: "
