@@ -163,19 +163,16 @@ def read_bytes(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
         InputError: The file is missing, is larger than `max_bytes`, or has another hash than in hashes.json.
     """
     content = _read_limited(path, max_bytes)
-    recorded = recorded_hashes(path).get(path.name)
+    recorded = recorded_hashes(path.parent).get(path.name)
     if recorded is not None and recorded != sha256(content).hexdigest():
         raise InputError(f"{path}: {CHANGED} {HASHES_FILE}")
     return content
 
 
-def recorded_hashes(path: Path) -> dict[str, Any]:
-    """Return the hashes of the files beside `path`, from the hashes.json of the run. The keys are file names."""
-    folder = path.parent
-    prefix = ""
-    if folder.name == "figures":
-        folder, prefix = folder.parent, "figures/"
-    stored = folder / HASHES_FILE
+def recorded_hashes(folder: Path) -> dict[str, Any]:
+    """Return a mapping from file name to hash for a run's folder or its folder `figures`, from hashes.json."""
+    run, prefix = (folder.parent, "figures/") if folder.name == "figures" else (folder, "")
+    stored = run / HASHES_FILE
     hashes = parse_json(stored, _read_limited(stored)) if stored.exists() else {}
     return {name.removeprefix(prefix): digest for name, digest in hashes.items() if name.startswith(prefix)}
 

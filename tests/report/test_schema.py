@@ -125,13 +125,27 @@ def test_missing_and_torn_files_are_named(name: str, content: bytes | None, whol
     assert f"{name} of {path.parent.name}" in page.read_text()
 
 
-def test_changed_file_is_named(whole: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["metrics.csv", "attention-digits-0.svg"])
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_changed_file_is_named(name: str, is_deleted: bool, whole: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(whole, tmp_path / "copy")
-    path = min(folder.rglob("metrics.csv"))
-    write_json(path.parent / "hashes.json", hash_run_files(path.parent))
-    path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
+    path = min((folder / "pictures").rglob(name))
+    run = min(parent for parent in path.parents if (parent / "result.json").exists())
+    write_json(run / "hashes.json", hash_run_files(run))
+    path.unlink() if is_deleted else path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
     (problem,) = report_on(folder)[1]
-    assert "SHA-256" in problem
+    assert name in problem
+    assert is_deleted or "SHA-256" in problem
+
+
+def test_missing_settings_and_comparison_are_named(whole: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(whole, tmp_path / "copy")
+    run = min(folder.rglob("result.json")).parent
+    (run / "settings.json").unlink()
+    assert [line for line in report_on(run)[1] if str(run / "settings.json") in line]
+    (folder / "comparison.json").unlink()
+    run.parent.rename(folder / "trials")
+    assert [line for line in report_on(folder)[1] if str(folder / "comparison.json") in line]
 
 
 def test_files_outside_the_folder_are_not_read(whole: Path, tmp_path: Path) -> None:

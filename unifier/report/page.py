@@ -30,7 +30,7 @@ from unifier.report.plot_scaling import draw_efficiency, draw_sweeps
 from unifier.report.plot_scores import draw_confusions, draw_grids, draw_joint, draw_lengths, draw_scores
 from unifier.report.plot_style import FigureWriter, SavedFigure, plot_style, task_colors
 from unifier.report.read_results import Results, collect_results, read_results
-from unifier.report.schema import Sample, add_problem, collect_problems, parse_entry, read_entry, read_text
+from unifier.report.schema import Sample, add_problem, collect_problems, find_files, parse_entry, read_entry, read_text
 from unifier.report.summary import summarize_results
 from unifier.report.tables import (
     ReportTable,
@@ -346,7 +346,7 @@ def _attention_figures(
             is_sample = row is sample_rows.get(condition.task)
             is_first = row is condition.rows[0] and row["folder"] and (condition.task, condition.label) in aligned
             if is_sample or is_first:
-                paths = sorted((row["folder"] / "figures").glob(f"attention-{glob.escape(condition.task)}-*.svg"))
+                paths = find_files(row["folder"] / "figures", f"attention-{glob.escape(condition.task)}-*.svg")
                 caption = f"{condition.task}: {condition.label}, {_draw_name(row)}"
                 figures += [
                     PageFigure(source, f"attention, {caption}", caption)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
+from unifier.comparison import TRIALS_FOLDER
 from unifier.report.conditions import ResultRow, data_of, metric_of, metrics_of, row_score_range, task_score_range
 from unifier.report.schema import (
     ComparisonFile,
@@ -114,7 +115,7 @@ def collect_results(folder: Path, content: Mapping[str, Any]) -> Results:
             recipes=_recipes(content),
         )
     content, problems = parse_entry(ResultFile, content, "result.json", RESULT_KEYS)
-    settings = _run_settings(folder)
+    settings = _run_settings(folder, problems)
     rows = _usable_rows(_rows_of_run(folder, content, settings), problems)
     recipes = _recipes_of_run(settings)
     return Results(content["name"], rows, status=content["status"], problems=problems, recipes=recipes)
@@ -187,6 +188,14 @@ def _read_all_below(folder: Path) -> Results:
             except InputError as error:
                 if str(error) not in problems:
                     problems.append(str(error))
+    problems += dict.fromkeys(
+        f"{path}: no such file, so its question and the similarity of its trunks are left out"
+        for source in sources
+        for row in source.rows
+        if row["folder"]
+        and row["folder"].parent.name == TRIALS_FOLDER
+        and not (path := row["folder"].parents[1] / "comparison.json").exists()
+    )
     sources = _add_distinguishing_settings(sources)
     pairs = [pair for source in sources for pair in source.pairs]
     rows = _usable_rows(_drop_copies([row for source in sources for row in source.rows], problems), problems)
@@ -202,7 +211,7 @@ def _read_run(run: Path, recipes: list[tuple[str, Mapping[str, Any]]], problems:
     """Return the source of a run outside a comparison, and append the run's recipe and faults to the lists."""
     path = run / "result.json"
     result, faults = parse_entry(ResultFile, read_object(path, **REQUIRED_RESULT_KEYS), str(path), RESULT_KEYS)
-    settings = _run_settings(run)
+    settings = _run_settings(run, faults)
     problems += faults
     terms = {"comparison": settings.get("comparison") or "none", **_comparison_terms(settings.get("trial") or {})}
     rows = _rows_of_run(run, result, settings)
@@ -231,8 +240,8 @@ def _recipes_of_run(settings: Mapping[str, Any]) -> list[tuple[str, Mapping[str,
     return [(study, {**given, "seed": settings["seed"]}) for study, given in _recipes(settings)]
 
 
-def _run_settings(folder: Path) -> dict[str, Any]:
-    """Return the content of a run's settings.json, or {} if the run has no such file.
+def _run_settings(folder: Path, problems: list[str]) -> dict[str, Any]:
+    """Return the content of a run's settings.json. If the file is missing, add a line to `problems` and return {}.
 
     Raises:
         InputError: The run belongs to a comparison, but settings.json has no key "trial".
@@ -243,6 +252,8 @@ def _run_settings(folder: Path) -> dict[str, Any]:
         content = read_object(path, settings=dict, seed=int)
         settings, _ = parse_entry(SettingsFile, content, str(path), ("settings", "seed", "comparison", "trial"))
         _, _ = parse_entry(TrialFacts, settings.get("trial") or {}, str(path), TRIAL_FACTS)
+    else:
+        problems.append(f"{path}: no such file, so the command and the comparison of the run are unknown")
     if (name := settings.get("comparison")) and not settings.get("trial"):
         raise InputError(
             f'{folder.parent}: settings.json of runs of the comparison "{name}" lacks their "trial": '

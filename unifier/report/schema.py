@@ -1,5 +1,6 @@
 """The expected content of result files. Parts of a file that do not fit are named and left out."""
 
+import fnmatch
 import math
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -351,6 +352,19 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path}: broken ({error})") from error
 
 
+def find_files(folder: Path, pattern: str) -> list[Path]:
+    """Return the files of a run's folder whose names match, with missing files that the run wrote.
+
+    A fault of hashes.json is added to the problems.
+    """
+    names = {path.name for path in folder.glob(pattern)}
+    try:
+        names |= {*fnmatch.filter(recorded_hashes(folder), pattern)}
+    except InputError as error:
+        add_problem(folder, str(error))
+    return [folder / name for name in sorted(names)]
+
+
 def read_rows(path: Path, required: Collection[str] = (), numeric: Collection[str] = ()) -> list[dict[str, str]]:
     """Return the rows of a run's CSV file, or no rows. A fault of the file is added to the problems.
 
@@ -406,7 +420,7 @@ def _is_present(path: Path) -> bool:
     """Return True if the file exists. Raise InputError if a file is missing that the run wrote."""
     if path.exists():
         return True
-    if path.is_symlink() or path.name in ALWAYS_WRITTEN or path.name in recorded_hashes(path):
+    if path.is_symlink() or path.name in ALWAYS_WRITTEN or path.name in recorded_hashes(path.parent):
         raise InputError("the file is missing")
     return False
 
