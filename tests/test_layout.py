@@ -27,6 +27,7 @@ RANKS = (
     "datasets augmentation",
     "experiment",
     "options network comparison",
+    "models",
     "analysis",
     "report",
     "config",
@@ -188,8 +189,14 @@ def test_starting_imports_no_torch(arguments: list[str]) -> None:
 @pytest.mark.slow
 def test_light_modules_import_nothing_heavy() -> None:
     modules = ["unifier.heads.classification", "unifier.heads.transformer_decoder", "unifier.datasets.synthetic_music"]
-    modules += ["unifier.data.splits", "unifier.launch", "unifier.inference.inspect", "unifier.inference.translate"]
-    heavy = {"lightning", "torchmetrics", "sklearn", "sacrebleu", "sacremoses"}
+    modules += [
+        "unifier.options",
+        "unifier.data.splits",
+        "unifier.launch",
+        "unifier.inference.inspect",
+        "unifier.inference.translate",
+    ]
+    heavy = {"lightning", "torchmetrics", "sklearn", "sacrebleu", "sacremoses", "timm", "wandb"}
     script = f"import importlib, sys\nfor name in {modules}:\n"
     script += f"    importlib.import_module(name); print(name, *sorted({heavy} & sys.modules.keys()))"
     process = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)

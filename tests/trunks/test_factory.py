@@ -86,7 +86,7 @@ def both_outputs(trunk: Trunk, model: Any, scale: float = 1.0) -> tuple[Tensor, 
 
 
 def load_from(model: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> Trunk:
-    monkeypatch.setattr(factory.timm, "create_model", lambda *_, **__: model)
+    monkeypatch.setattr("timm.create_model", lambda *_, **__: model)
     return load_timm_trunk(name, pretrained=False)
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from timm.data.auto_augment import rand_augment_transform
 from torch import Tensor
 
 from unifier.augmentation.mixup import Compose, Mixup, RandomChoice, draw_partners, draw_weights, mix_targets
@@ -241,6 +240,8 @@ class RandAugment:
                 bits per channel.
             channels: Number of channels, 1 or 3.
         """
+        from timm.data.auto_augment import rand_augment_transform  # timm is imported only where it is used.
+
         black = 0 if channels == 1 else (0,) * channels
         self.transform = rand_augment_transform(f"rand-m{magnitude}-n2-mstd0.5-mmax9-inc1", {"img_mean": black})
 

@@ -3,11 +3,7 @@
 import difflib
 from typing import Any, Literal, cast
 
-import timm
 import torch
-from timm.layers.attention import Attention
-from timm.layers.mlp import Mlp
-from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
 from unifier.trunks.convolutional import ConvolutionalTrunk
@@ -23,23 +19,6 @@ TRUNK_NAMES = ("transformer", "mean_attention", "gru", "lstm", "convolutional", 
 
 Positions = PositionKind | Literal["rotary"]
 """The kind of positional encoding. A transformer applies "rotary". Tokenizers add all other kinds of positions."""
-
-TIMM_PARTS = {
-    "blocks.0": (Block, "runs attention and then a feed-forward part, each after a norm"),
-    "blocks.0.norm1": (nn.LayerNorm, "normalizes by mean and variance"),
-    "blocks.0.attn": (Attention, "uses one softmax per head"),
-    "blocks.0.attn.q_norm": (nn.Identity, "does not normalize queries and keys"),
-    "blocks.0.attn.norm": (nn.Identity, "has no norm inside its attention"),
-    "blocks.0.ls1": (nn.Identity, "does not scale its residual branches"),
-    "blocks.0.mlp": (Mlp, "has two linear layers in its feed-forward part"),
-    "blocks.0.mlp.act": (nn.GELU, "uses the exact GELU in its feed-forward part"),
-    "blocks.0.mlp.norm": (nn.Identity, "has no norm inside its feed-forward part"),
-    "norm": (nn.LayerNorm, "has a final norm for each token, not for the pooled vector"),
-}
-"""A mapping from a module of a timm model to the module's required class and to the behavior of `Transformer`.
-
-`check_supported` checks the modules in the order of the mapping.
-"""
 
 TIMM_WEIGHT_NAMES = {
     "norm1": "attention_norm",
@@ -147,6 +126,8 @@ def load_timm_trunk(name: str, *, pretrained: bool = True) -> Transformer:
         InputError: If timm has no such model, if `Transformer` cannot compute the same function as the model, or if the
             weights cannot be loaded.
     """
+    import timm  # timm imports wandb, which creates temporary folders that a kill would leave behind.
+
     known_names = {*timm.list_models(), *timm.list_models(pretrained=True)}
     if name not in known_names:
         close = difflib.get_close_matches(name, sorted(known_names), n=3)
@@ -171,14 +152,39 @@ def load_timm_trunk(name: str, *, pretrained: bool = True) -> Transformer:
     return trunk
 
 
+def timm_parts() -> dict[str, tuple[type[nn.Module], str]]:
+    """Return a mapping from a module of a timm model to its required class and to the behavior of `Transformer`.
+
+    `check_supported` checks the modules in the order of the mapping.
+    """
+    from timm.layers.attention import Attention
+    from timm.layers.mlp import Mlp
+    from timm.models.vision_transformer import Block
+
+    return {
+        "blocks.0": (Block, "runs attention and then a feed-forward part, each after a norm"),
+        "blocks.0.norm1": (nn.LayerNorm, "normalizes by mean and variance"),
+        "blocks.0.attn": (Attention, "uses one softmax per head"),
+        "blocks.0.attn.q_norm": (nn.Identity, "does not normalize queries and keys"),
+        "blocks.0.attn.norm": (nn.Identity, "has no norm inside its attention"),
+        "blocks.0.ls1": (nn.Identity, "does not scale its residual branches"),
+        "blocks.0.mlp": (Mlp, "has two linear layers in its feed-forward part"),
+        "blocks.0.mlp.act": (nn.GELU, "uses the exact GELU in its feed-forward part"),
+        "blocks.0.mlp.norm": (nn.Identity, "has no norm inside its feed-forward part"),
+        "norm": (nn.LayerNorm, "has a final norm for each token, not for the pooled vector"),
+    }
+
+
 def check_supported(name: str, model: nn.Module) -> None:
     """Raise InputError if `Transformer` cannot compute the function of a timm model.
 
     The message contains the name of the module that is not supported.
     """
+    from timm.models.vision_transformer import VisionTransformer
+
     if not isinstance(model, VisionTransformer):
         raise InputError(f"timm's {name} is a {type(model).__name__}: choose a plain VisionTransformer")
-    for path, (supported, behavior) in TIMM_PARTS.items():
+    for path, (supported, behavior) in timm_parts().items():
         part = model.get_submodule(path)
         if not isinstance(part, supported):
             kind = type(part).__name__
