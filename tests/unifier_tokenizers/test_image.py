@@ -106,6 +106,9 @@ def test_picture_kinds_give_equal_units() -> None:
     for picture in kinds:
         assert all(map(torch.equal, tokenizer.encode(picture), tokenizer.encode(array)))
     assert (tokenizer.encode(Image.new("RGBA", (8, 8), (255, 0, 0, 0))).values == 255).all(), "transparent is white"
+    turned = Image.fromarray(np.rot90(array))
+    turned.getexif()[0x112] = 6
+    assert torch.equal(tokenizer.encode(turned).values, tokenizer.encode(array).values), "EXIF orientation"
 
 
 def test_gray_kinds_give_equal_units() -> None:

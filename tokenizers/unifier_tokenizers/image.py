@@ -1,12 +1,13 @@
 """The tokenizer for pictures, which turns each patch into one token."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Self, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -19,7 +20,10 @@ from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import NO_POSITION, Units
 
 RawImage = Image.Image | NDArray[np.uint8] | NDArray[np.floating] | Tensor
-"""A picture H x W or H x W x C: uint8 from 0 to 255, or float from 0 to 1. Transparent pixels become white."""
+"""A picture H x W or H x W x C: uint8 from 0 to 255, or float from 0 to 1.
+
+Transparent pixels become white. A PIL image is rotated as its EXIF orientation requires.
+"""
 
 
 def flatten_alpha(image: Image.Image, channels: int) -> Image.Image:
@@ -45,6 +49,10 @@ def to_array(image: RawImage, channels: int) -> NDArray[np.uint8]:
             raise InputError(
                 f"a picture with 8 bits per channel is expected, not mode {image.mode}: scale the pixels to 0 to 255"
             )
+        # Invalid EXIF data raise many types of exceptions. The pixels are valid nevertheless.
+        with suppress(Exception):
+            if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
+                image = ImageOps.exif_transpose(image)
         image = np.asarray(flatten_alpha(image, channels))
     array = image.numpy(force=True) if isinstance(image, Tensor) else np.asarray(image)
     array = array[:, :, None] if array.ndim == 2 else array
