@@ -1,5 +1,6 @@
 """Pictures in many formats and variants with known pixels. Most are written byte by byte, without an encoder."""
 
+import base64
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -30,6 +31,20 @@ ALPHA = np.full((HEIGHT, WIDTH), 255, np.uint8)
 ALPHA[:, :8], ALPHA[:, 8:12] = 0, 128
 
 PALETTE = np.stack([np.arange(256), 255 - np.arange(256), np.arange(256) // 2], 1).astype(np.uint8)
+
+CODESTREAMS = {
+    1: (
+        "|4;u>04V?f0000W0000O00000000000000W0000O0000000000009620sm3}3;+NC0RRC61ONg5TmT0^2oMk$|6~9q00BdCWnpw>"
+        "WFTUBAWv{*Zc0!^M<8}(a&u{KZXhx)H7+#&kN^q*00000DgXihlhvRRP&%g3^I`~}5?@Qd$mEd_LMMxLo&bM^U;o("
+    ),
+    4: (
+        "|4;u>04V?f0000W0000O00000000000000W0000O0000000000009F50sm3}3;+NC0RRC61ONg5TmT0^ASfs>|6~9q00BdCWnpw>"
+        "WFTUBAWv{*Zc0!^M<8}(a&u{KZXhx)H7+#&kN^q*00000hyVfqliwu-g<TV7SKlv-XdQ!lJ8Lb%1vu9c*?-"
+        "5c(LQ2R5Q*;;XP(Nu$S9;j{ylQtUSvk!sDv{OVbp6Zy#fQy9;dx7m&d|vd@4cHKpl{3;yb8rZt9Z4_lO`d^<VM(4@78F3H<{Z6sO"
+        "(Pc~=|7MBVhgvf;i*+$J~w*#"
+    ),
+}
+"""JPEG 2000 codestreams of `GRAY` with 1 and 4 bits, in base 85, because Pillow writes only 8 and 16 bits."""
 
 ORIENTATIONS = {
     1: lambda pixels: pixels,
@@ -516,6 +531,31 @@ def encoded_cases() -> Iterator[Picture]:
         yield Picture(f"{name}.png", saved(image, kind), None)
 
 
+def jpeg2000_cases() -> Iterator[Picture]:
+    """Yield JPEG 2000 files with few bits. Sources: ISO/IEC 15444-1; Pillow issues 6194 and 7511; pydicom 2033."""
+
+    def box(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content) + 8) + name + content
+
+    start = box(b"jP  ", b"\r\n\x87\n") + box(b"ftyp", b"jp2 \0\0\0\0jp2 ")
+    for bits, text in CODESTREAMS.items():
+        codestream, (values, pixels) = base64.b85decode(text), scaled(GRAY, 2**bits - 1)
+        yield Picture(f"{bits} bits, no container.jp2", codestream, pixels)
+        size = box(b"ihdr", struct.pack(">IIHBBBB", HEIGHT, WIDTH, 1, bits - 1, 7, 0, 0))
+        for name, space, more, expected in (
+            ("gray", 17, b"", pixels),
+            (
+                "palette",
+                16,
+                box(b"pclr", struct.pack(">HB3B", 2**bits, 3, 7, 7, 7) + PALETTE[: 2**bits].tobytes()),
+                PALETTE[values],
+            ),
+        ):
+            channels = box(b"cmap", bytes([0, 0, 1, 0, 0, 0, 1, 1, 0, 0, 1, 2])) if more else b""
+            header = box(b"jp2h", size + box(b"colr", struct.pack(">3BI", 1, 0, 0, space)) + more + channels)
+            yield Picture(f"{bits} bits, {name}.jp2", start + header + box(b"jp2c", codestream), expected)
+
+
 def cut_cases() -> Iterator[Picture]:
     """Yield files whose end is missing."""
     noise = Image.fromarray(np.random.RandomState(0).randint(0, 256, (100, 150, 3), np.uint8))
@@ -532,5 +572,15 @@ def cut_cases() -> Iterator[Picture]:
 
 def picture_cases() -> Iterator[Picture]:
     """Yield all pictures."""
-    for cases in (tiff_cases, tga_cases, bmp_cases, png_cases, pnm_cases, gif_cases, encoded_cases, cut_cases):
+    for cases in (
+        tiff_cases,
+        tga_cases,
+        bmp_cases,
+        png_cases,
+        pnm_cases,
+        gif_cases,
+        jpeg2000_cases,
+        encoded_cases,
+        cut_cases,
+    ):
         yield from cases()

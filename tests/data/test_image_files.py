@@ -16,6 +16,7 @@ from benchmarks.chaos.pictures import (
     cut_cases,
     encoded_cases,
     gif_cases,
+    jpeg2000_cases,
     png_cases,
     pnm_cases,
     tga_cases,
@@ -161,7 +162,7 @@ def test_decoder_error_names_the_file(error: Exception, tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize(
     "cases",
-    [bmp_cases, cut_cases, gif_cases, png_cases, pnm_cases, tga_cases]
+    [bmp_cases, cut_cases, gif_cases, jpeg2000_cases, png_cases, pnm_cases, tga_cases]
     + [pytest.param(slow, marks=pytest.mark.slow) for slow in (encoded_cases, tiff_cases)],
 )
 @pytest.mark.filterwarnings("ignore")

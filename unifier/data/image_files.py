@@ -90,7 +90,7 @@ def _decode(content: bytes, size: int | None) -> Image.Image:
             tiff.check()
             image = _correct_palette(image, tiff)
         if file.format == "JPEG2000":
-            _check_jpeg2000(content, len(image.getbands()))
+            image = _correct_jpeg2000(image, content)
         if image.mode == "F" or (image.mode == "I" and file.format == "TIFF"):
             raise InputError(
                 f"pixels of mode {image.mode} have no known range: save the picture with 8 or 16 bits per channel"
@@ -176,9 +176,19 @@ def _tga_alpha_kind(content: bytes) -> int | None:
     return content[start + 494] if 0 < start < len(content) - 494 else None
 
 
-def _check_jpeg2000(content: bytes, channels: int) -> None:
-    """Raise InputError for deep color, because Pillow's conversion to 8 bits turns white into black there."""
-    start = content.find(b"\xff\x4f\xff\x51")  # The image size marker of ISO/IEC 15444-1, section A.5.1.
-    depth = (content[start + 42] & 0x7F) + 1 if 0 <= start < len(content) - 42 else 8
-    if depth > 8 and channels > 1:
-        raise InputError(f"a JPEG 2000 picture with {depth} bits per color: save the picture as PNG")
+def _correct_jpeg2000(image: Image.Image, content: bytes) -> Image.Image:
+    """Scale the pixels of a JPEG 2000 picture with under 8 bits, because Pillow only shifts the bits to the left.
+
+    The depths are in the image size marker of ISO/IEC 15444-1, section A.5.1. Raises InputError for deep color, because
+    Pillow's conversion to 8 bits turns white into black there, and if the channels have different depths.
+    """
+    start = content.find(b"\xff\x4f\xff\x51")
+    channels = int.from_bytes(content[start + 40 : start + 42]) if start >= 0 else 0
+    depths = {(byte & 0x7F) + 1 for byte in content[start + 42 : start + 42 + 3 * channels : 3]}
+    depth = max(depths, default=8)
+    if len(depths) > 1 or (depth > 8 and not image.mode.startswith("I")):
+        raise InputError(f"a JPEG 2000 picture with {', '.join(map(str, depths))} bits per channel: save it as PNG")
+    if depth >= 8:
+        return image
+    scale = 1 if image.mode == "P" else 255 / (2**depth - 1)
+    return image.point([round((value >> 8 - depth) * scale) for value in range(256)] * len(image.getbands()))
