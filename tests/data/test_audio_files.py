@@ -121,9 +121,10 @@ def test_sound_of_absurd_rate_or_length_is_refused(tmp_path: Path, monkeypatch: 
         with refused(name, f"{rate:,} Hz", limit):
             audio_files.read_audio(tmp_path / name)
     monkeypatch.setattr(audio_files, "MAX_AUDIO_SAMPLES", 100)
-    soundfile.write(tmp_path / "long.wav", wave(1), 8000)
-    with refused("long.wav", "100"):
-        audio_files.read_audio(tmp_path / "long.wav")
+    for name in ("long.wav", "long.mp3"):
+        soundfile.write(tmp_path / name, wave(1), 8000)
+        with refused(name, "100"):
+            audio_files.read_audio(tmp_path / name)
 
 
 @pytest.mark.parametrize("suffix", ["wav", "aiff", "au", "w64", "caf"])

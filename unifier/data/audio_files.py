@@ -122,7 +122,7 @@ def read_audio(path: Path, archive: Archive | None = None) -> Audio:
                 raise InputError(
                     f"{path} declares {rate:,} Hz: give sounds of {MIN_SAMPLE_RATE} Hz to {MAX_SAMPLE_RATE:,} Hz"
                 )
-            samples = _read_samples(file)
+            samples = _read_samples(path, file)
             if file.format == "NIST":
                 promised = _nist_samples(read_content(path, archive))
             log, is_ogg = file.extra_info, file.format == "OGG"
@@ -157,7 +157,7 @@ def _is_cut(chunk: str, declared: int, found: int, file_size: int) -> bool:
     return found < declared - padding and not is_wrong
 
 
-def _read_samples(file: soundfile.SoundFile) -> NDArray[np.float32]:
+def _read_samples(path: Path, file: soundfile.SoundFile) -> NDArray[np.float32]:
     """Decode all samples (samples, channels) in blocks, because the length of some formats is unknown.
 
     Raises InputError if the sound has more than `MAX_AUDIO_SAMPLES` samples.
@@ -167,7 +167,7 @@ def _read_samples(file: soundfile.SoundFile) -> NDArray[np.float32]:
         blocks.append(np.asarray(block, np.float32))
         room -= len(block)
         if room < 0:
-            raise InputError(f"{file.name} has over {MAX_AUDIO_SAMPLES:,} samples: cut the sound into parts")
+            raise InputError(f"{path} has over {MAX_AUDIO_SAMPLES:,} samples: cut the sound into parts")
     return blocks[0] if len(blocks) == 1 else np.concatenate(blocks or [np.zeros((0, file.channels), np.float32)])
 
 
