@@ -6,6 +6,7 @@ import html
 import json
 import re
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tests.report.conftest import make_comparison, make_row, svg_text
 from unifier.report import page as page_module
 from unifier.report.conditions import group_conditions
 from unifier.report.estimates import format_number
-from unifier.report.page import GLOSSARY, MAX_SAMPLES, NUM_FIRST_SAMPLES, report_on
+from unifier.report.page import GLOSSARY, MAX_SAMPLES, NUM_FIRST_SAMPLES, report_on, write_report
 from unifier.report.read_results import read_results
 from unifier.report.summary import summarize
 
@@ -209,6 +210,15 @@ def test_large_sounds_are_left_out(tmp_path: Path, refused: int) -> None:
     path = write_page(folder)
     assert path.stat().st_size < 5_000_000
     assert f">{refused} of the pictures and sounds" in path.read_text()
+
+
+@pytest.mark.slow
+def test_report_of_3000_rows_takes_seconds(tmp_path: Path) -> None:
+    rows = [make_row(score=50 + k % 7, seed=s, varied={"dim": k}) for k in range(1000) for s in range(3)]
+    content = {"name": "study", "status": "finished", "rows": rows}
+    start = time.process_time()
+    write_report(tmp_path, content)
+    assert time.process_time() - start < 30  # It takes 4 s, and took 75 s when each cell searched its column.
 
 
 def test_section_without_figures_has_no_heading(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:

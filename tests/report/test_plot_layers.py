@@ -1,7 +1,8 @@
 """Similarity of trunks and agreement of gradients, layer by layer."""
 
+import re
 from collections.abc import Mapping
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from matplotlib.text import Annotation, Text
 from tests.report.conftest import JOINT, Row, make_comparison, make_row
 from unifier.files import write_csv
 from unifier.report.plot_layers import draw_gradients, draw_representation
-from unifier.report.plot_style import FigureWriter
+from unifier.report.plot_style import MAX_FIGURES, FigureWriter
 from unifier.report.read_results import read_results
+from unifier.report.schema import collect_problems
 
 
 def trunk_pair(a: Row, b: Row, cka: float) -> Row:
@@ -70,3 +72,22 @@ def test_two_settings_have_two_gradient_figures(writer: FigureWriter, tmp_path: 
         write_csv(row["folder"] / "interference.csv", [{**line, "cosine": row["varied"]["dim"] / 100}])
     cosines = {figure.path.stem: figure.table[0]["cosine"] for figure in draw_gradients(results.rows, writer)}
     assert cosines == {"gradients-blocks.0-joint-dim-32": 0.32, "gradients-blocks.0-joint-dim-64": 0.64}
+
+
+@pytest.mark.usefixtures("figure_style")
+def test_twenty_tasks_fit_in_a_figure(writer: FigureWriter, tmp_path: Path) -> None:
+    (row,) = read_results(make_comparison(tmp_path / "runs", [make_row(**JOINT)])).rows
+    pairs = list(combinations_with_replacement([f"task {k}" for k in range(20)], 2))
+    line = {"step": 0, "tokens": 100, "layer": "blocks.0", "cosine": 0.5}
+    write_csv(row["folder"] / "interference.csv", [{**line, "task_a": a, "task_b": b} for a, b in pairs])
+    (figure,) = draw_gradients([row], writer)  # A figure without room for its labels is a warning, and so an error.
+    assert len(figure.table) == len(pairs)
+
+
+def test_figures_of_settings_are_limited(writer: FigureWriter) -> None:
+    with collect_problems() as problems:
+        assert writer.limit(range(MAX_FIGURES), "transfer") == list(range(MAX_FIGURES))
+        assert problems() == []
+        assert writer.limit(range(MAX_FIGURES + 2), "transfer") == list(range(MAX_FIGURES))
+    (problem,) = problems()
+    assert re.search(f"transfer of 2 .* {MAX_FIGURES} ", problem)

@@ -2,7 +2,9 @@
 
 import base64
 import io
+import json
 import os
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -165,6 +167,16 @@ def test_confusions_agree_with_sklearn() -> None:
     assert artifacts.confusion_counts(tasks, dict.fromkeys(tasks, one_hot)) == {
         "animals": {"labels": list(LABELS), "counts": expected.tolist()}
     }
+
+
+def test_confusions_of_many_classes_are_sparse() -> None:
+    pairs = torch.randint(5000, (300, 2)).tolist() * 2
+    many = ClassificationHead([str(k) for k in range(5000)], D)
+    tasks = {"many": Task(source_of([Example(None, str(true)) for true, _ in pairs]), PICTURES, many)}
+    predictions = {k: functional.one_hot(torch.tensor(label), 5000).float() for k, (_, label) in enumerate(pairs)}
+    confusion = artifacts.confusion_counts(tasks, {"many": predictions})["many"]
+    assert confusion["cells"] == [[*pair, count] for pair, count in sorted(Counter(map(tuple, pairs)).items())]
+    assert len(json.dumps(confusion)) < 100_000
 
 
 def test_lengths_skip_unreadable_examples() -> None:

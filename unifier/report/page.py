@@ -203,7 +203,7 @@ def _render_page(folder: Path, results: Results, describe_problems: Callable[[],
     if len(problems) > MAX_PROBLEMS:
         problems[MAX_PROBLEMS:] = [f"{len(problems) - MAX_PROBLEMS:,} more problems; the terminal names all of them"]
     return TEMPLATES.get_template("page.html").render(
-        is_numeric=_is_numeric,
+        numeric_columns=_numeric_columns,
         is_correct=_is_correct,
         glossary=_glossary,
         title=results.name.replace("_", " "),
@@ -263,9 +263,10 @@ def _left_out(data: Mapping[str, Any]) -> str:
     return ", ".join(f"{count:,} ({reason})" for reason, count in counts.items() if count)
 
 
-def _is_numeric(table: ReportTable, name: str) -> bool:
-    """Return True if all cells of a column are numbers, with or without an interval and a unit."""
-    return all(re.fullmatch(r"[+−]?[\d.,]*(–[\d.,]*)?( ± [\d.,]+)?( [\w%]+)?", line[name]) for line in table)
+def _numeric_columns(table: ReportTable) -> set[str]:
+    """Return the columns whose cells are all numbers, with or without an interval and a unit."""
+    number = re.compile(r"[+−]?[\d.,]*(–[\d.,]*)?( ± [\d.,]+)?( [\w%]+)?")
+    return {name for name in table[0] if all(number.fullmatch(line[name]) for line in table)}
 
 
 def _is_correct(sample: Mapping[str, str]) -> bool:

@@ -154,7 +154,8 @@ def draw_gradients(rows: Sequence[ResultRow], writer: FigureWriter) -> list[Save
     for row in rows:
         if row["mode"] == "joint" and row["folder"]:
             folders[row["experiment"], condition_label(row)][row["folder"]] = None
-    measured = {key: cosines for key, paths in folders.items() if (cosines := _read_cosines(paths))}
+    compared = writer.limit(folders.items(), "cosines between gradients")
+    measured = {key: cosines for key, paths in compared if (cosines := _read_cosines(paths))}
     num_experiments = len({experiment for experiment, _ in measured})
     figures: list[SavedFigure] = []
     for (experiment, label), cosines in measured.items():

@@ -24,7 +24,8 @@ from unifier.report.scaling_law import DataEfficiency, SweepPoint, efficiencies,
 def draw_efficiency(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
     """Draw one log-log panel per curve: the error against the share of training examples, with the fitted power law."""
     by_task = {condition.task: condition for condition in conditions}
-    return [_draw_efficiency(efficiency, by_task[efficiency.task], writer) for efficiency in efficiencies(conditions)]
+    curves = writer.limit(efficiencies(conditions), "data efficiency")
+    return [_draw_efficiency(curve, by_task[curve.task], writer) for curve in curves]
 
 
 def _draw_efficiency(efficiency: DataEfficiency, condition: Condition, writer: FigureWriter) -> SavedFigure:

@@ -123,7 +123,8 @@ def draw_scores(conditions: Sequence[Condition], writer: FigureWriter) -> list[S
 def draw_joint(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
     """Draw the score difference between joint and solo for each task, in one figure per joint trunk."""
     compared = [condition for condition in conditions if condition.has(start=None, trainable="all")]
-    return [_draw_joint(effect, _matching_note(compared), writer) for effect in joint_effect(conditions)]
+    effects = writer.limit(joint_effect(conditions), "joint minus solo")
+    return [_draw_joint(effect, _matching_note(compared), writer) for effect in effects]
 
 
 def _draw_joint(effect: JointEffect, matching: str, writer: FigureWriter) -> SavedFigure:
@@ -149,7 +150,7 @@ def _draw_joint(effect: JointEffect, matching: str, writer: FigureWriter) -> Sav
 
 def draw_grids(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
     """Draw all transfer grids with the same color scale, and the grid with a row per setting and a column per task."""
-    grids = transfer_grids(conditions)
+    grids = writer.limit(transfer_grids(conditions), "transfer")
     limits = _limits(grids)
     figures = [_draw_grid(grid, f"transfer-{grid.title}", "transfer", limits, writer) for grid in grids]
     if settings := setting_grid(conditions):

@@ -5,11 +5,11 @@ import itertools
 import re
 import textwrap
 import warnings
-from collections.abc import Generator, Mapping, Sequence, Sized
+from collections.abc import Generator, Iterable, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, TypeVar, final
 from xml.sax.saxutils import escape
 
 import matplotlib as mpl
@@ -21,7 +21,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 
 from unifier.files import printable, write_csv, write_text
+from unifier.report.schema import add_problem
 from unifier_tokenizers import InputError
+
+DrawnT = TypeVar("DrawnT")
 
 INK, MUTED = "#2b3138", "#5f6771"
 
@@ -32,6 +35,9 @@ DARK_COLORS = {INK: "#e3e6ea", MUTED: "#a9b2bc", "#0072b2": "#4aa8e8", "#d55e00"
 """A mapping from each color to its replacement in dark mode."""
 
 HEAT_MAP_COLORS = LinearSegmentedColormap.from_list("shades", ["#e8eff6", "#7fb2d9", "#0b5a94"])
+
+MAX_FIGURES = 24
+"""Maximum number of settings with an own figure in a section of the page. A figure takes about 0.1 seconds."""
 
 FIGURE_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # SVG text can be searched and read aloud.
@@ -136,6 +142,14 @@ class FigureWriter:
         rows = [{escape_formula(key): escape_formula(cell) for key, cell in row.items()} for row in table]
         write_csv(path.with_suffix(".csv"), rows)
         return SavedFigure(section, path, alt, table, note, svg)
+
+    def limit(self, items: Iterable[DrawnT], section: str) -> list[DrawnT]:
+        """Return the first `MAX_FIGURES` items of a page section. Report other items as a problem of the page."""
+        drawn = list(items)
+        if left_out := drawn[MAX_FIGURES:]:
+            reason = f"{section} of {len(left_out)} more settings, because a section has at most {MAX_FIGURES} figures"
+            add_problem(self.folder / "figures", reason)
+        return drawn[:MAX_FIGURES]
 
     def _unused(self, name: str) -> str:
         """Return a file name that is not used yet, and mark the name as used."""
