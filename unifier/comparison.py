@@ -35,9 +35,6 @@ TRIAL_KEYS = ("experiment", "seed", "mode", "start", "shuffled", "trainable", "v
 SHARE = "share"
 """The key in `Comparison.grid` for the share of the training split that is used."""
 
-TRIALS_FOLDER = "trials"
-"""The name of the folder with all runs of a comparison, inside the comparison's folder."""
-
 
 @final
 @dataclass(frozen=True)

@@ -15,6 +15,9 @@ from unifier_tokenizers import InputError
 RUN_ID = re.compile(r"\d{8}-\d{6}-(.*-)?[0-9a-f]{4}")
 """The name of a run's or a comparison's folder."""
 
+TRIALS_FOLDER = "trials"
+"""The name of the folder with all runs of a comparison, inside the comparison's folder."""
+
 FIRST_FILES = ("settings.json", "comparison.json", "checkpoints")
 """Names of which at least one is in the folder of each run or comparison that can resume."""
 
@@ -71,6 +74,30 @@ def remove_unstarted(parent: Path) -> None:
 
 def _is_started(folder: Path) -> bool:
     return any((folder / name).exists() for name in FIRST_FILES)
+
+
+def find_run_folder(text: str, base: Path, root: Path | None = None) -> Path | None:
+    """Find the folder of a run from the path in a row of comparison.json.
+
+    Args:
+        text: The path in the row, possibly empty.
+        base: The folder of the comparison. If all folders were moved together, the run is searched below this folder.
+        root: The folder of the report, by default `base`. No run outside of this folder is read, because a row can
+            name any folder.
+
+    Returns:
+        The path of the existing folder, or None.
+    """
+    if not text or "\0" in text:
+        return None
+    tail = Path(*Path(text).parts[-2:])  # The runs of a comparison are in <experiment>/<run id>.
+    candidates = (base / text, base.parent.parent / tail, base / tail)
+    top = (root or base).resolve()
+    for path in candidates:
+        with suppress(OSError, RuntimeError):  # A name that is too long, or a loop of links.
+            if path.is_dir() and top in path.resolve().parents:
+                return path
+    return None
 
 
 @contextmanager

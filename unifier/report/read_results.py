@@ -3,12 +3,11 @@
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-from unifier.comparison import TRIALS_FOLDER
+from unifier.folders import TRIALS_FOLDER, find_run_folder
 from unifier.report.conditions import ResultRow, data_of, metric_of, metrics_of, row_score_range, task_score_range
 from unifier.report.schema import (
     ComparisonFile,
@@ -125,30 +124,6 @@ def _split_showcase(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], list[Re
     """Return the rows of a comparison's showcase, with the mode "solo", and all other rows of the comparison."""
     showcase: list[ResultRow] = [{**row, "mode": "solo"} for row in rows if row["mode"] == "showcase"]
     return showcase, [row for row in rows if row["mode"] != "showcase"]
-
-
-def run_folder(text: str, base: Path, root: Path | None = None) -> Path | None:
-    """Find the folder of a run from the path in a row of comparison.json.
-
-    Args:
-        text: The path in the row, possibly empty.
-        base: The folder of the comparison. If all folders were moved together, the run is searched below this folder.
-        root: The folder of the report, by default `base`. No run outside of this folder is read, because a row can
-            name any folder.
-
-    Returns:
-        The path of the existing folder, or None.
-    """
-    if not text or "\0" in text:
-        return None
-    tail = Path(*Path(text).parts[-2:])  # The runs of a comparison are in <experiment>/<run id>.
-    candidates = (base / text, base.parent.parent / tail, base / tail)
-    top = (root or base).resolve()
-    for path in candidates:
-        with suppress(OSError, RuntimeError):  # A name that is too long, or a loop of links.
-            if path.is_dir() and top in path.resolve().parents:
-                return path
-    return None
 
 
 def find_changed_data(rows: Iterable[ResultRow]) -> list[str]:
@@ -303,7 +278,7 @@ def _locate_runs(rows: Iterable[Any], base: Path, root: Path, problems: list[str
     if rows and not any(isinstance(row, Mapping) and {"experiment", "task", "seed"} <= row.keys() for row in rows):
         raise InputError(f"{base / 'comparison.json'}: broken (no row has its experiment, task and seed)")
     fitting = _fit_each(RowEntry, rows, "a row of comparison.json", TRIAL_FACTS, problems)
-    return [{**DEFAULT_FACTS, **row, "folder": run_folder(row.get("folder") or "", base, root)} for row in fitting]
+    return [{**DEFAULT_FACTS, **row, "folder": find_run_folder(row.get("folder") or "", base, root)} for row in fitting]
 
 
 def _add_distinguishing_settings(sources: Sequence[_Source]) -> list[_Source]:

@@ -12,7 +12,6 @@ from typing import Any, Protocol, final
 import lightning.pytorch as pl
 import torch
 
-from unifier.comparison import TRIALS_FOLDER
 from unifier.config import split_reference
 from unifier.data.dataloader import BudgetUnit, EvalDataLoader, TrainDataLoader
 from unifier.data.dataset import open_split
@@ -37,7 +36,7 @@ from unifier.experiment import (
     save_fitted,
 )
 from unifier.files import is_recoverable, print_status, read_json, to_json, write_sealed_json
-from unifier.folders import lock_folder, new_folder
+from unifier.folders import TRIALS_FOLDER, lock_folder, new_folder
 from unifier.nn.precision import default_device
 from unifier.training.artifacts import write_artifacts
 from unifier.training.callbacks import SpeedMonitor, peak_flops

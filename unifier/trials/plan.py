@@ -10,7 +10,6 @@ from typing import Any, final
 from unifier.comparison import (
     SHARE,
     TRIAL_KEYS,
-    TRIALS_FOLDER,
     Comparison,
     ExperimentFn,
     MatchUnit,
@@ -22,6 +21,7 @@ from unifier.config import build_described, check_settings, experiment_reference
 from unifier.data.source import name_of
 from unifier.experiment import Experiment, Trainable
 from unifier.files import to_json
+from unifier.folders import TRIALS_FOLDER
 from unifier.report.conditions import condition_label
 from unifier.report.read_results import COMPARISON_TERMS
 from unifier.settings import REQUIRED, list_settings

@@ -11,14 +11,14 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any, Protocol, final
 
-from unifier.comparison import SHARE, TRIALS_FOLDER, Comparison, ExperimentFn
+from unifier.comparison import SHARE, Comparison, ExperimentFn
 from unifier.config import build_described, check_settings
 from unifier.data.dataset import Subset
 from unifier.data.prepare import EncodedTask
 from unifier.experiment import Experiment
 from unifier.files import print_status, read_json
-from unifier.folders import RUN_ID
-from unifier.report.read_results import find_changed_data, run_folder
+from unifier.folders import RUN_ID, TRIALS_FOLDER, find_run_folder
+from unifier.report.read_results import find_changed_data
 from unifier.training.checkpoint import check_weights, load_resume_checkpoint, read_checkpoint
 from unifier.training.fit import RunContext, TrialContext, fit
 from unifier.training.result import Interrupted, Result, RunFailed
@@ -105,7 +105,7 @@ def read_earlier_trials(folder: Path, comparison: Comparison) -> EarlierTrials:
             earlier.problems.append(f"{folder / 'comparison.json'}: broken (a row {fault}); run again")
             continue
         earlier.rows.setdefault(key, []).append(row)
-        path = run_folder(row["folder"], folder) or path
+        path = find_run_folder(row["folder"], folder) or path
         try:
             earlier.results[key] = Result.read(path)
         except InputError as error:
