@@ -17,6 +17,7 @@ from unifier.config import (
 from unifier.data.source import use_data_folder, use_starting_folders
 from unifier.experiment import Experiment
 from unifier.files import read_json
+from unifier.folders import TRIALS_FOLDER
 from unifier.training.result import Result
 from unifier.trials.plan import cross_validation
 from unifier_tokenizers import InputError
@@ -119,7 +120,7 @@ def _read_earlier(folder: Path, name: str) -> dict[str, Any]:
     Raises:
         InputError: The folder does not belong to the experiment `name`, or is the folder of a run in a comparison.
     """
-    is_comparison = (folder / "comparison.json").exists()
+    is_comparison = (folder / "comparison.json").exists() or (folder / TRIALS_FOLDER).is_dir()
     earlier = read_json(folder / ("comparison.json" if is_comparison else "settings.json"), settings=dict)
     if owner := earlier.get("comparison"):
         raise InputError(f'{folder} is a run of the comparison "{owner}": resume the folder of the comparison')

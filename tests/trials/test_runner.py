@@ -353,6 +353,9 @@ def test_resuming_another_function_is_refused(finished: Path, tmp_path: Path) ->
         run(pair, out=tmp_path, track="off", resume=part)
     with pytest.raises(InputError, match="leave out seeds"):
         run(pair, out=tmp_path, track="off", resume=finished, seeds=(1,))
+    (finished / "comparison.json").unlink()
+    with pytest.raises(InputError, match=r"comparison\.json: no such file"):
+        run(pair, out=tmp_path, track="off", resume=finished)
 
 
 def test_wandb_group_is_the_comparisons_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
