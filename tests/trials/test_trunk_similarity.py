@@ -69,11 +69,14 @@ def test_unusable_rows_are_named(tmp_path: Path) -> None:
         make_row(tmp_path / "another", arrays(), task="music"),
         make_row(tmp_path / "longer", arrays(examples=40), mode="transfer"),
         make_row(tmp_path / "fine", arrays(3), mode="joint"),
+        make_row(tmp_path / "changed", arrays(3), mode="joint"),
     ]
+    (tmp_path / "changed" / "hashes.json").write_text('{"representations.npz": "of another file"}')
     (tmp_path / "broken" / "representations.npz").write_text("torn")
     pairs, problems = compare_representations(tmp_path, rows)
     assert {(pair["a"]["mode"], pair["b"]["mode"]) for pair in pairs} == {("solo", "joint")}
     expected = {"missing": "no such file", "broken": "broken", "few": "10 ex", "another": "0 ex", "longer": "40 ex"}
+    expected["changed"] = "SHA-256"
     for line, (folder, message) in zip(problems, expected.items(), strict=True):
         assert str(tmp_path / folder) in line
         assert message in line
