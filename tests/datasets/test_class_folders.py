@@ -54,7 +54,9 @@ def test_files_at_any_depth_without_hidden_ones(tmp_path: Path) -> None:
     picture(tmp_path / ".elsewhere" / "4.png")
     (tmp_path / "cat" / "2020").symlink_to(tmp_path / ".elsewhere")
     (tmp_path / "dog" / "2019" / "again").symlink_to(tmp_path / "dog")  # A link to a parent is not followed.
-    assert found(ImageFolder(tmp_path)) == there | {(tmp_path / "cat" / "2020" / "4.png", "cat")}
+    (tmp_path / "dog" / "itself").symlink_to(tmp_path / "dog" / "itself")
+    with pytest.warns(UserWarning, match="itself"):
+        assert found(ImageFolder(tmp_path)) == there | {(tmp_path / "cat" / "2020" / "4.png", "cat")}
 
 
 @pytest.mark.parametrize("link", ["dog", "dog/1"])
@@ -69,7 +71,7 @@ def test_links_outside_the_folder_need_a_setting(
     at = tmp_path / "data" / (link if link == "dog" else f"{link}{suffix}")
     at.parent.mkdir(exist_ok=True)
     at.symlink_to(secret.parent if link == "dog" else secret)
-    with pytest.raises(InputError, match=r"dog/.*allow_outside=true") as error:
+    with pytest.raises(InputError, match=r"dog.*allow_outside=true") as error:
         kind(tmp_path / "data").split("train")
     assert "\n" not in str(error.value)
     (tmp_path / "alias").symlink_to(tmp_path / "data")

@@ -6,6 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path, PurePath
 
 from torch import nn
@@ -15,6 +16,7 @@ from unifier.data.readers import TableRow, read_labels_table
 from unifier.data.source import SPLITS, SplitName
 from unifier.data.splits import check_no_leak, check_trained_labels, hold_out
 from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import one_line
 
 SPLIT_FOLDER_NAMES = frozenset({"train", "training", "val", "valid", "validation", "dev", "test", "testing"})
 """Usual names of split folders, in lower case. A class folder should have another name."""
@@ -63,10 +65,8 @@ def files_by_class(
         )
     roots: dict[SplitName, Path] = {part: folder / part for part in given} or {"train": folder}
     files: dict[SplitName, list[LabeledFile]] = {
-        part: _labeled_files(root, suffixes, unit) for part, root in roots.items()
+        part: _labeled_files(root, suffixes, unit, None if allow_outside else folder) for part, root in roots.items()
     }
-    if not allow_outside:
-        _check_inside(folder, files)
     for part, labeled in files.items():
         if not labeled:
             raise InputError(
@@ -124,18 +124,6 @@ def leads_outside(folder: Path, file: str) -> bool:
     return "\0" not in file and not real.is_relative_to(root)
 
 
-def _check_inside(folder: Path, files: Mapping[SplitName, list[LabeledFile]]) -> None:
-    """Raise InputError if a file is outside the data folder, because the file or a folder is a link."""
-    root = _real_folder(folder)
-    for path in (labeled.path for part in files.values() for labeled in part):
-        real = Path(os.path.realpath(path)) if path.is_symlink() else _real_folder(path.parent)
-        if not real.is_relative_to(root):
-            raise InputError(
-                f"{path} is a link to a file outside {folder}: copy the file into the folder, or give "
-                "allow_outside=true if you trust the data"
-            )
-
-
 def is_outside_name(file: str) -> bool:
     """Return True if a file name is absolute, or leads out of its folder with `..`."""
     return PurePath(os.path.normpath(file)).parts[:1] == ("..",) or PurePath(file).is_absolute()
@@ -150,8 +138,8 @@ def _names_split(folder_name: str) -> bool:
     return not SPLIT_FOLDER_NAMES.isdisjoint(re.split("[^a-z]+", folder_name.lower()))
 
 
-def _labeled_files(folder: Path, suffixes: Collection[str], unit: str) -> list[LabeledFile]:
-    """Return the files in all class folders of `folder`, with their labels."""
+def _labeled_files(folder: Path, suffixes: Collection[str], unit: str, root: Path | None) -> list[LabeledFile]:
+    """Return the files in all class folders of `folder`, with their labels. No link may lead out of `root`."""
     labeled: list[LabeledFile] = []
     left_out = Counter[str]()
     labels = _subfolders(folder, unit)
@@ -165,7 +153,7 @@ def _labeled_files(folder: Path, suffixes: Collection[str], unit: str) -> list[L
             f"{label}/{part}"
         )
     for label in labels:
-        paths = sorted(_visible_files(folder / label))
+        paths = sorted(_visible_files(folder / label, root))
         files = [path for path in paths if path.suffix.lower() in suffixes]
         if not files:
             raise InputError(
@@ -179,20 +167,58 @@ def _labeled_files(folder: Path, suffixes: Collection[str], unit: str) -> list[L
     return labeled
 
 
-def _visible_files(folder: Path) -> Iterator[Path]:
-    """Yield all files in a folder and its subfolders, except hidden files and files in hidden folders."""
-    visited = set[str]()
-    for directory, folders, files in os.walk(folder, followlinks=True):
+def _visible_files(folder: Path, root: Path | None) -> Iterator[Path]:
+    """Yield all files in a folder and its subfolders, except hidden files and files in hidden folders.
+
+    Raises InputError if a folder cannot be read, or if a link leads out of the folder `root`.
+    """
+    visited, waiting = set[str](), [str(folder)]
+    while waiting:
+        directory = waiting.pop()
         if (real := os.path.realpath(directory)) in visited:  # Following a link to a parent folder would never end.
-            folders.clear()
             continue
         visited.add(real)
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(directory, name) for name in files if not name.startswith("."))
+        _check_inside(directory, real, root)
+        for entry in _visible_entries(directory):
+            if _is_folder(entry):
+                waiting.append(entry.path)
+                continue
+            if entry.is_symlink():
+                _check_inside(entry.path, os.path.realpath(entry.path), root)
+            yield Path(entry.path)
+
+
+def _check_inside(path: str, real: str, root: Path | None) -> None:
+    """Raise InputError if the real path of a file or folder is not in the folder `root`."""
+    if root is not None and not Path(real).is_relative_to(_real_folder(root)):
+        raise InputError(
+            f"{path} is a link to a place outside {root}: copy the files into the folder, or give allow_outside=true "
+            "if you trust the data"
+        )
 
 
 def _subfolders(folder: Path, unit: str) -> list[str]:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give a folder that contains {unit}")
-    with os.scandir(folder) as entries:  # scandir lists files and folders without one system call per file.
-        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    return [entry.name for entry in _visible_entries(folder) if _is_folder(entry)]
+
+
+def _visible_entries(folder: str | Path) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder that are not hidden, sorted by name.
+
+    Raises InputError if the folder cannot be read.
+    """
+    try:
+        with os.scandir(folder) as entries:  # scandir knows the type of an entry without a system call per file.
+            visible = [entry for entry in entries if not entry.name.startswith(".")]
+    except OSError as error:
+        raise InputError(f"{folder} cannot be read: {one_line(error)}") from error
+    return sorted(visible, key=attrgetter("name"))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Return True for a folder or a link to a folder, and False for a link to itself."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
