@@ -76,12 +76,15 @@ def test_two_settings_have_two_gradient_figures(writer: FigureWriter, tmp_path: 
 
 @pytest.mark.usefixtures("figure_style")
 def test_twenty_tasks_fit_in_a_figure(writer: FigureWriter, tmp_path: Path) -> None:
-    (row,) = read_results(make_comparison(tmp_path / "runs", [make_row(**JOINT)])).rows
+    settings = [{"weights": ", ".join(f"task {k}={weight}" for k in range(20))} for weight in (0.5, 1.5)]
+    made = make_comparison(tmp_path / "runs", [make_row(varied=varied, **JOINT) for varied in settings])
+    rows = read_results(made).rows
     pairs = list(combinations_with_replacement([f"task {k}" for k in range(20)], 2))
     line = {"step": 0, "tokens": 100, "layer": "blocks.0", "cosine": 0.5}
-    write_csv(row["folder"] / "interference.csv", [{**line, "task_a": a, "task_b": b} for a, b in pairs])
-    (figure,) = draw_gradients([row], writer)  # A figure without room for its labels is a warning, and so an error.
-    assert len(figure.table) == len(pairs)
+    for row in rows:
+        write_csv(row["folder"] / "interference.csv", [{**line, "task_a": a, "task_b": b} for a, b in pairs])
+    figures = draw_gradients(rows, writer)  # A figure without room for its title is a warning, and so an error.
+    assert [len(figure.table) for figure in figures] == [len(pairs)] * 2
 
 
 def test_figures_of_settings_are_limited(writer: FigureWriter) -> None:

@@ -129,15 +129,14 @@ def draw_joint(conditions: Sequence[Condition], writer: FigureWriter) -> list[Sa
 
 def _draw_joint(effect: JointEffect, matching: str, writer: FigureWriter) -> SavedFigure:
     gains = {**effect.task_gains, **({"mean": effect.mean_gain} if effect.mean_gain else {})}
-    heading = ["joint minus solo", *textwrap.wrap(effect.settings, 36)]
     width = 3.4 + LETTER_WIDTH * max(map(len, gains))
-    figure, axes = create_panel(width, 0.8 + 0.17 * len(heading) + 0.32 * len(gains))
+    figure, axes = create_panel(width, (1.14 if effect.settings else 0.97) + 0.32 * len(gains))
     for k, (task, gain) in enumerate(gains.items()):
         text = plus_minus(gain, signed=True)
         _draw_interval(axes, gain, (-math.inf, math.inf), -k, writer.colors.get(task, INK), text)
     axes.axvline(0, color=MUTED, linewidth=1)
     xlabel = effect.unit if effect.mean_gain else f"{effect.unit}, each task in its own metric"
-    axes.set(title="\n".join(heading), xlabel=xlabel)
+    axes.set(title=join_nonempty("joint minus solo", effect.settings, between="\n"), xlabel=xlabel)
     _set_names(axes, [(-k, task, INK) for k, task in enumerate(gains)])
     table = [{"task": task, **_interval_cells(gain, "joint minus solo")} for task, gain in gains.items()]
     unit = next(iter(gains.values())).unit

@@ -39,6 +39,9 @@ HEAT_MAP_COLORS = LinearSegmentedColormap.from_list("shades", ["#e8eff6", "#7fb2
 MAX_FIGURES = 24
 """Maximum number of settings with an own figure in a section of the page. A figure takes about 0.1 seconds."""
 
+TITLE_LETTERS, TITLE_LINE = 10.5, 0.185
+"""Number of letters of a title per inch, and height of a line of the title in inches."""
+
 FIGURE_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # SVG text can be searched and read aloud.
     "svg.hashsalt": "unifier",  # With a constant salt, equal figures produce equal files.
@@ -134,6 +137,8 @@ class FigureWriter:
             note: Explanation of the figure, written below the drawing.
         """
         folder = figures_folder(self.folder)
+        for axes in figure.axes:
+            _wrap_title(figure, axes)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Title": alt})
         svg = printable(buffer.getvalue().replace("</style>", f"{_dark_rules()}</style>", 1), keep="\n\t")
@@ -185,6 +190,15 @@ def create_panel(width: float = 4.2, height: float = 2.6) -> tuple[Figure, Axes]
     """Create a figure with one panel, from width and height in inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()
+
+
+def _wrap_title(figure: Figure, axes: Axes) -> None:
+    """Wrap the title of a panel, because a long title leaves no room, and make the figure higher by the new lines."""
+    title = axes.get_title("left").split("\n")
+    lines = [line for part in title for line in textwrap.wrap(part, round(TITLE_LETTERS * figure.get_figwidth()))]
+    if len(lines) > len(title):
+        figure.set_figheight(figure.get_figheight() + TITLE_LINE * (len(lines) - len(title)))
+        axes.set_title("\n".join(lines), loc="left")
 
 
 def fade(color: str, share: float) -> str:
