@@ -49,7 +49,7 @@ def test_predictions_equal_those_of_a_test(task: str) -> None:
     with torch.no_grad():
         module.test_step((task, collate(split, range(6))), 0)
     raws = [example.input for example in examples]
-    network = Network(Experiment(module.trunk, module.tasks, Training(steps=1), name="again")).train()
+    network = Network(module.trunk, module.tasks).train()
     together = network.predict(task, raws)
     assert all(part.training for part in network.modules())
     for index, raw in enumerate(raws):
@@ -63,7 +63,7 @@ def test_predictions_equal_those_of_a_test(task: str) -> None:
 
 
 def test_failing_network_keeps_its_mode() -> None:
-    network = Network(experiment()).train()
+    network = Network.from_experiment(experiment()).train()
     network.tasks["digits"].head.predict = lambda tokens: []  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(InputError, match="predict"):
         network.predict("digits", [Digits().split("test")[0].input])
@@ -71,7 +71,7 @@ def test_failing_network_keeps_its_mode() -> None:
 
 
 def test_no_examples_and_unknown_tasks() -> None:
-    network = Network(experiment())
+    network = Network.from_experiment(experiment())
     assert network.predict("digits", []) == []
     with pytest.raises(InputError, match="'moods'"):
         network.predict("moods", [])

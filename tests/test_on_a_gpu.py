@@ -85,7 +85,7 @@ def on_a_gpu(request: pytest.FixtureRequest) -> OnAGpu:
     experiment = build_described(recipe, check_settings(recipe, settings), Experiment)
     ((name, task),) = experiment.tasks.items()
     split, _ = encode_split(open_split(task.source, "train")[:8], task.tokenizer, task.head)
-    batch, network = collate(split, range(8)), Network(experiment)
+    batch, network = collate(split, range(8)), Network.from_experiment(experiment)
     with pytest.MonkeyPatch.context() as patch, Fake(allow_non_fake_inputs=True) as fake:
         patch.setattr(Tensor, "pin_memory", lambda part: part)  # Pinning needs a driver.
         move_to_gpu(network)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -35,9 +35,15 @@ Metrics = Callable[[Sequence[str], Sequence[str]], dict[str, Any]]
 class Own(Trunk):
     """A norm and a linear layer; it may return two tokens only, or a matrix."""
 
-    def __init__(self, norm: nn.Module, *, gives: str = "all") -> None:
+    norm: nn.Module
+
+    def __init__(self, gives: str = "all") -> None:
         super().__init__()
-        self.dim, self.norm, self.map, self.gives = D, norm, nn.Linear(D, D), gives
+        self.dim, self.map, self.gives = D, nn.Linear(D, D), gives
+
+    def given(self, norm: nn.Module) -> Self:
+        self.norm = norm
+        return self
 
     def forward(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Any:
         matrix = self.map(self.norm(tokens.matrix.mT.flatten(0, 1))).unflatten(0, (len(tokens.mask), -1)).mT
@@ -50,9 +56,15 @@ class Own(Trunk):
 class Scored(Head):
     """A regression head with a given function as metrics."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    own: Metrics
+
+    def __init__(self) -> None:
         super().__init__()
-        self.out, self.own = nn.Linear(D, 1), metrics
+        self.out = nn.Linear(D, 1)
+
+    def given(self, metrics: Metrics) -> Self:
+        self.own = metrics
+        return self
 
     def encode(self, target: str) -> Tensor:
         return torch.tensor(float(target))
@@ -93,7 +105,7 @@ def seeded(*, seed: int = 0) -> Experiment:
 @pytest.mark.parametrize("number", [np.float32, torch.tensor])
 def test_metrics_may_be_numbers_of_any_library(tmp_path: Path, number: Callable[[float], Any]) -> None:
     def scored() -> Experiment:
-        return create_experiment(None, Scored(lambda predictions, targets: {"own": number(0.5)}))
+        return create_experiment(None, Scored().given(lambda predictions, targets: {"own": number(0.5)}))
 
     [result] = run(scored, out=tmp_path, track="off")
     assert json.loads((result.folder / "result.json").read_text())["metrics"]["test/digits/own"] == 0.5
@@ -104,33 +116,33 @@ def test_metrics_may_be_numbers_of_any_library(tmp_path: Path, number: Callable[
 )
 def test_metrics_without_numbers_are_refused(found: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=f"Scored.metrics .*{said}"):
-        Scored(lambda predictions, targets: found).checked_metrics([], [])
+        Scored().given(lambda predictions, targets: found).checked_metrics([], [])
 
 
 @pytest.mark.parametrize(("gives", "said"), [("matrix", "Own .* Tensor"), ("two", r"Own .*\(3, 8, 2\)")])
 def test_trunk_with_another_output_is_refused(gives: str, said: str) -> None:
     tokens = Tokens(torch.zeros(3, D, 4), torch.ones(3, 4, dtype=torch.bool), torch.zeros(3, 1, 4, dtype=torch.long))
     with pytest.raises(InputError, match=said):
-        ClassificationHead(("a", "b"), D).run_trunk(Own(nn.LayerNorm(D), gives=gives), tokens)
+        ClassificationHead(("a", "b"), D).run_trunk(Own(gives).given(nn.LayerNorm(D)), tokens)
 
 
 @pytest.mark.parametrize("norm", [nn.LayerNorm(D), nn.RMSNorm(D), nn.GroupNorm(2, D), nn.BatchNorm1d(D)])
 def test_norms_of_every_class_are_norms(norm: nn.Module) -> None:
-    assert set(trunk_parts(Own(norm))["norms"]) == set(norm.parameters())
+    assert set(trunk_parts(Own().given(norm))["norms"]) == set(norm.parameters())
 
 
 def test_parts_to_train_must_exist() -> None:
-    experiment = create_experiment(Own(nn.Identity()))
+    experiment = create_experiment(Own().given(nn.Identity()))
     with pytest.raises(InputError, match='trainable="norms"'):
         replace(experiment, training=replace(experiment.training, trainable="norms"))
     with pytest.raises(InputError, match="frozen=attention, norms, tokenizer, head"):
-        UnifierModule(create_experiment(Own(nn.LayerNorm(D)), None, "attention", "norms", "tokenizer", "head"))
+        UnifierModule(create_experiment(Own().given(nn.LayerNorm(D)), None, "attention", "norms", "tokenizer", "head"))
 
 
 @pytest.mark.parametrize("frozen", [True, False])
 def test_batch_norm_ignores_counting_and_freezing(frozen: bool) -> None:
     norm = nn.BatchNorm1d(D)
-    model = UnifierModule(create_experiment(Own(norm), None, *(("norms",) if frozen else ()))).train()
+    model = UnifierModule(create_experiment(Own().given(norm), None, *(("norms",) if frozen else ()))).train()
     task = model.tasks["digits"]
     split, _ = encode_split(list(open_split(task.source, "train"))[:4], task.tokenizer, task.head)
     model.prepare({"digits": split})
@@ -140,7 +152,7 @@ def test_batch_norm_ignores_counting_and_freezing(frozen: bool) -> None:
 
 
 def test_shuffle_permutes_running_means() -> None:
-    trunk = Own(nn.BatchNorm1d(D))
+    trunk = Own().given(nn.BatchNorm1d(D))
     learned = torch.arange(float(D))
     trunk.norm.running_mean = learned.clone()
     shuffle(trunk, 0)
@@ -179,7 +191,7 @@ def test_predictions_are_one_per_example(tmp_path: Path) -> None:
             return self.level(tokens).tolist() * 2
 
     def flat() -> Experiment:
-        return create_experiment(None, Flat(lambda predictions, targets: {"own": 1.0}))
+        return create_experiment(None, Flat().given(lambda predictions, targets: {"own": 1.0}))
 
     with pytest.raises(InputError, match=r"Flat\.predict .*20 predictions for 10 examples"):
         run(flat, out=tmp_path, track="off")
@@ -194,7 +206,7 @@ def test_predicted_numbers_of_views_are_averaged(tmp_path: Path) -> None:
             seen[views] += [float(one) for one in predictions]
             return {"own": 1.0}
 
-        experiment = create_experiment(None, Scored(measured))
+        experiment = create_experiment(None, Scored().given(measured))
         task = replace(experiment.tasks["digits"], tta=lambda batch: [batch] * views)
         return replace(experiment, tasks={"digits": task})
 
@@ -209,7 +221,7 @@ def test_loss_is_a_scalar() -> None:
         def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
             return (self.level(tokens) - target).square()
 
-    model = UnifierModule(create_experiment(None, Many(lambda predictions, targets: {})))
+    model = UnifierModule(create_experiment(None, Many().given(lambda predictions, targets: {})))
     task = model.tasks["digits"]
     split, _ = encode_split(list(open_split(task.source, "train"))[:4], task.tokenizer, task.head)
     with pytest.raises(InputError, match=r"Many\.loss .*\(4,\).*scalar"):
@@ -217,7 +229,7 @@ def test_loss_is_a_scalar() -> None:
 
 
 def test_max_score_is_above_0_or_of_a_single_task() -> None:
-    head = Scored(lambda predictions, targets: {"own": -1.0})
+    head = Scored().given(lambda predictions, targets: {"own": -1.0})
     head.max_score = 0.0
     with pytest.raises(InputError, match=r'"digits".*max_score=0'):
         create_experiment(None, head)
@@ -226,14 +238,16 @@ def test_max_score_is_above_0_or_of_a_single_task() -> None:
     ((_, task),) = alone.tasks.items()
     assert mean_score_percent([(-0.25, head.max_score)]) == -0.25
     with pytest.raises(InputError, match=r'"b".*max_score=None'):
-        replace(alone, tasks={"a": replace(task, head=Scored(lambda predictions, targets: {})), "b": task})
+        replace(alone, tasks={"a": replace(task, head=Scored().given(lambda predictions, targets: {})), "b": task})
 
 
 def test_metrics_of_last_validation_are_kept(tmp_path: Path) -> None:
     sizes = iter(range(100))
 
     def scored() -> Experiment:
-        return create_experiment(None, Scored(lambda predictions, targets: {"own": 1.0, f"own_{next(sizes)}": 1.0}))
+        return create_experiment(
+            None, Scored().given(lambda predictions, targets: {"own": 1.0, f"own_{next(sizes)}": 1.0})
+        )
 
     [result] = run(scored, out=tmp_path, track="off")
     found = json.loads((result.folder / "result.json").read_text())["metrics"]
@@ -247,15 +261,17 @@ def test_encoded_target_is_a_tensor() -> None:
 
     examples, tokenizer = list(Digits().split("train"))[:2], PatchTokenizer(D, channels=1)
     with pytest.raises(InputError, match=r"Number\.encode gives a float"):
-        encode_split(examples, tokenizer, Number(lambda predictions, targets: {}))
+        encode_split(examples, tokenizer, Number().given(lambda predictions, targets: {}))
 
 
 class Slip(Tokenizer):
     """A tokenizer of pixel columns whose units pass through a given function."""
 
-    def __init__(self, give: Callable[[Tensor, Tensor], Any]) -> None:
+    give: Callable[[Tensor, Tensor], Any]
+
+    def __init__(self) -> None:
         super().__init__(D)
-        self.map, self.give = nn.Linear(8, D), give
+        self.map = nn.Linear(8, D)
 
     def encode(self, raw: Any) -> Any:
         values = torch.as_tensor(raw).float()
@@ -277,7 +293,8 @@ class Slip(Tokenizer):
     ],
 )
 def test_tokenizer_without_units_is_refused(give: Callable[[Tensor, Tensor], Any], said: str) -> None:
-    examples, tokenizer = list(Digits().split("train"))[:2], Slip(give)
+    examples, tokenizer = list(Digits().split("train"))[:2], Slip()
+    tokenizer.give = give
     with pytest.raises(InputError, match=rf"example 0: Slip\.encode.*{said}"):
         encode_split(examples, tokenizer, ClassificationHead(Digits.labels, D))
     with pytest.raises(ContractError, match=f"{said}.*example 0"):
@@ -287,9 +304,9 @@ def test_tokenizer_without_units_is_refused(give: Callable[[Tensor, Tensor], Any
 def test_frozen_batch_norm_without_weights() -> None:
     norm = nn.BatchNorm1d(D, affine=False)
     assert norm.training
-    UnifierModule(create_experiment(Own(norm), None, "attention")).train()
+    UnifierModule(create_experiment(Own().given(norm), None, "attention")).train()
     assert not norm.training
-    UnifierModule(create_experiment(Own(norm))).train()
+    UnifierModule(create_experiment(Own().given(norm))).train()
     assert norm.training
 
 

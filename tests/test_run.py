@@ -164,6 +164,7 @@ def test_run_leaves_its_files_only(finished: Path) -> None:
     files = {f"{name}.json" for name in ("settings", "result", "samples", "attention", "confusions")}
     files |= {".lock", "metrics.csv", "hashes.json", "predictions.csv", "report.html", "representations.npz"}
     files |= {f"checkpoints/{name}.ckpt" for name in ("best", "last")}
+    files |= {f"model/{name}" for name in ("config.json", "model.safetensors", "README.md")}
     names = "curves-digits-tokens", "loss", "confusions-digits"
     drawn = {f"figures/{name}.{kind}" for name in names for kind in ("svg", "csv")}
     assert left == files | drawn | {f"figures/attention-digits-{k}.svg" for k in (0, 1)}

@@ -231,7 +231,7 @@ def _add_experiment(command: argparse.ArgumentParser) -> None:
 
 
 def _add_translate(translate: argparse.ArgumentParser) -> None:
-    translate.add_argument("run", metavar="RUN", help="the folder of a run")
+    translate.add_argument("run", metavar="MODEL", help="the folder of a run or of a model")
     translate.add_argument(
         "file", metavar="FILE", nargs="?", help="a text file, plain or gzipped (default: standard input)"
     )
@@ -263,9 +263,6 @@ def _add_translate(translate: argparse.ArgumentParser) -> None:
         help="for lines longer than all training texts: translate with a warning, or stop (default: translate)",
     )
     translate.add_argument("--attention", metavar="OUT.html", help="write the attention weights to an HTML page")
-    translate.add_argument(
-        "--experiment", metavar="FILE[:name]", help="the experiment's file, if it has moved since the run"
-    )
     translate.set_defaults(act=act_translate)
 
 
@@ -406,7 +403,7 @@ def act_translate(options: argparse.Namespace) -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # Input and output are both UTF-8.
     decoding = DecodingOptions(**{field.name: getattr(options, field.name) for field in fields(DecodingOptions)})
-    translator = Translator(options.run, options.experiment, align=bool(options.attention))
+    translator = Translator(options.run, align=bool(options.attention))
     page = AlignmentPage(options.attention) if options.attention else nullcontext()
     with open_input(options.file) as file, page as alignments:
         translate(translator, file, options.file or "standard input", sys.stdout, decoding, alignments)

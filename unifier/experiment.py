@@ -17,13 +17,13 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast, final, get_args
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]  Batch norms derive from it.
 
-from unifier.data.dataloader import Augmentation, Batch, BudgetUnit, TestTimeAugmentation
+from unifier.data.dataloader import Augmentation, BudgetUnit, TestTimeAugmentation
 from unifier.data.source import BadExamples, Source
 from unifier.files import read_json, write_json
 from unifier.heads.head import Head
 from unifier.nn.block import FeedForward
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers import InputError, PositionalEncoding, Tokenizer, Tokens, Vocabulary
+from unifier_tokenizers import InputError, PositionalEncoding, Tokenizer, Vocabulary
 from unifier_tokenizers.errors import check_choice, check_fraction
 
 Precision = Literal["float32", "bf16"]
@@ -47,6 +47,12 @@ Trainable = Literal["none", "norms", "all"]
 NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _BatchNorm)
 
 VOCABULARY_FOLDER, NUMBERS_FILE = "vocabularies", "numbers.json"
+
+MAX_FITTED = 10**9
+"""Largest absolute value of a number that an experiment learns from its data, such as the length of a text."""
+
+MAX_WORKERS = 1000
+"""Largest number of worker processes. Each process takes hundreds of megabytes."""
 
 
 @final
@@ -125,9 +131,10 @@ class Training:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise InputError(f"{name}={value}: a number above 0 is needed")
-        for name in ("weight_decay", "num_workers"):
-            if not 0 <= (getattr(self, name) or 0) < math.inf:
-                raise InputError(f"{name}={getattr(self, name)}: 0 or more is needed")
+        if not 0 <= self.weight_decay < math.inf:
+            raise InputError(f"weight_decay={self.weight_decay}: 0 or more is needed")
+        if not 0 <= (self.num_workers or 0) <= MAX_WORKERS:
+            raise InputError(f"num_workers={self.num_workers}: a number from 0 to {MAX_WORKERS:,} is needed")
         choices = {
             "optimizer": OptimizerName,
             "schedule": Schedule,
@@ -235,10 +242,6 @@ class Task:
                 f"augmentation={self.augmentation!r}: an instance of a class derived from "
                 "unifier.data.dataloader.Augmentation is expected"
             )
-
-    def embed(self, batch: Batch) -> Tokens:
-        """Embed a batch as Tokens (B, D, N), the input of the trunk."""
-        return Tokens(self.tokenizer.embed(batch.values, batch.positions), batch.mask, batch.positions)
 
 
 @final
@@ -413,8 +416,8 @@ def recording_fitted(run: Path | None = None) -> Generator[dict[str, Fitted]]:
     """
     files = (run / VOCABULARY_FOLDER).glob("*.json") if run else ()
     numbers: dict[str, float] = read_json(run / NUMBERS_FILE) if run and (run / NUMBERS_FILE).exists() else {}
-    if run and not all(isinstance(number, int | float) for number in numbers.values()):
-        raise InputError(f"{run / NUMBERS_FILE}: broken (each value must be a number)")
+    if run and not all(type(number) in (int, float) and abs(number) <= MAX_FITTED for number in numbers.values()):
+        raise InputError(f"{run / NUMBERS_FILE}: broken (each value must be a number of at most {MAX_FITTED:,})")
     record = _FittedRecord({file.stem: Vocabulary.load(file) for file in files} | numbers, {})
     token = _record.set(record)
     try:

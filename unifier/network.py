@@ -1,30 +1,50 @@
 """A module that joins the trunk, tokenizers and heads of an experiment, and computes losses and predictions."""
 
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
-from unifier.data.dataloader import Batch
+from unifier.data.dataloader import Batch, TestTimeAugmentation
 from unifier.data.encoding import encode_units
 from unifier.data.source import Example
 from unifier.experiment import Experiment, freeze, hold_frozen_statistics
-from unifier.heads.head import check_predictions
-from unifier_tokenizers import InputError, Tokens, pad_columns
+from unifier.heads.head import Head, check_predictions
+from unifier.trunks.trunk import Trunk
+from unifier_tokenizers import InputError, Tokenizer, Tokens, pad_columns
 from unifier_tokenizers.errors import check_choice
 
 
-class Network(nn.Module):
-    """Module with the shared trunk of an experiment, and the tokenizer and head of each task."""
+class TaskModules(Protocol):
+    """The parts of a task that the network needs: a `Task`, or a task of a trained model."""
 
-    def __init__(self, experiment: Experiment) -> None:
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+    @property
+    def head(self) -> Head: ...
+    @property
+    def tta(self) -> TestTimeAugmentation | None: ...
+
+
+class Network(nn.Module):
+    """Module with a shared trunk, and the tokenizer and head of each task."""
+
+    def __init__(self, trunk: Trunk, tasks: Mapping[str, TaskModules]) -> None:
         super().__init__()
-        self.trunk = experiment.trunk
-        self.tokenizers = nn.ModuleDict({name: task.tokenizer for name, task in experiment.tasks.items()})
-        self.heads = nn.ModuleDict({name: task.head for name, task in experiment.tasks.items()})
-        self.tasks = experiment.tasks
-        freeze(experiment.training, self.trunk, self.tokenizers.values(), self.heads.values())
+        self.trunk = trunk
+        self.tokenizers = nn.ModuleDict({name: task.tokenizer for name, task in tasks.items()})
+        self.heads = nn.ModuleDict({name: task.head for name, task in tasks.items()})
+        self.tasks = tasks
+        for task in tasks.values():
+            task.head.attach_trunk(trunk)
+
+    @classmethod
+    def from_experiment(cls, experiment: Experiment) -> "Network":
+        """Create the network of an experiment, and turn off the gradients of the parts that are not trained."""
+        network = Network(experiment.trunk, experiment.tasks)
+        freeze(experiment.training, network.trunk, network.tokenizers.values(), network.heads.values())
+        return network
 
     def train(self, mode: bool = True) -> Self:
         """Set the training mode of all modules, except those whose statistics are frozen."""
@@ -34,7 +54,7 @@ class Network(nn.Module):
 
     def forward_features(self, task: str, batch: Batch) -> Tokens:
         """Return the head's input tokens for a task: (B, D, N), or (B, D, 1) if the head reads only the first token."""
-        return self.tasks[task].head.run_trunk(self.trunk, self.tasks[task].embed(batch))
+        return self.tasks[task].head.run_trunk(self.trunk, batch.embed(self.tasks[task].tokenizer))
 
     def loss(self, task: str, batch: Batch) -> Tensor:
         """Return the scalar loss of a task on a batch."""

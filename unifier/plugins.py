@@ -1,10 +1,11 @@
 """Functions that find the plug-ins of installed packages and unifier's recipes, without importing torch."""
 
+import re
 import warnings
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from unifier_tokenizers.errors import InputError
 
@@ -26,6 +27,24 @@ def plugin_names(kind: PluginKind) -> list[str]:
     unifier's own plug-ins are not loaded here, because loading these plug-ins takes seconds.
     """
     return sorted(entry.name for entry in _entries(kind) if _is_own(entry) or _load_entry(entry) is not None)
+
+
+def plugin_package(cls: type) -> str | None:
+    """Return the name of the package that registers a class as a plug-in, or None."""
+    top = cls.__module__.partition(".")[0]
+    for kind in get_args(PluginKind):
+        for entry in _entries(kind):
+            is_candidate = re.split("[.:]", entry.value)[0] == top
+            if is_candidate and entry.dist is not None and _load_entry(entry) is cls:
+                return entry.dist.name
+    return None
+
+
+def plugins_of(package: str) -> list[type]:
+    """Return the classes that a package registers as plug-ins of any kind."""
+    entries = [entry for kind in get_args(PluginKind) for entry in _entries(kind)]
+    loaded = [_load_entry(entry) for entry in entries if entry.dist is not None and entry.dist.name == package]
+    return [plugin for plugin in loaded if isinstance(plugin, type)]
 
 
 def _entries(kind: PluginKind) -> Iterator[EntryPoint]:

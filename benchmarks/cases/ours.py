@@ -16,7 +16,7 @@ from benchmarks.runner.device import Device
 from unifier.data.dataloader import Batch, collate
 from unifier.data.encoding import EncodedSplit
 from unifier.data.source import Example, SplitName
-from unifier.experiment import Experiment, Precision, Task, Training
+from unifier.experiment import Precision, Task, Training
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head
 from unifier.heads.text_generation import shift_right
@@ -47,7 +47,7 @@ def create_network(trunk: Trunk, tokenizer: Tokenizer, head: Head) -> Network:
     """Configure the memory allocator and create a network for one task."""
     configure_allocator()
     task = Task(EmptySource(), tokenizer, head)
-    return Network(Experiment(trunk, {TASK: task}, Training(steps=1), name="benchmark"))
+    return Network(trunk, {TASK: task})
 
 
 def create_step(

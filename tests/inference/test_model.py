@@ -1,8 +1,9 @@
 """Loading a run without its data, and the answers of the loaded model."""
 
 import json
+import math
 from pathlib import Path
-from shutil import copytree
+from shutil import copytree, rmtree
 from typing import Any
 
 import pytest
@@ -20,7 +21,8 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 def test_loaded_model_has_the_weights_and_answers_of_the_run(run: Path, translator: Translator) -> None:
     model = load(run)
     assert not model.network.training
-    head = model.experiment.tasks["en-de"].head
+    assert model.experiment.name == "translation"
+    head = model.tasks["en-de"].head
     assert isinstance(head, TranslationHead)
     assert head.vocabulary.codec.to_str() == translator.head.vocabulary.codec.to_str()
     weights = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
@@ -32,24 +34,26 @@ def test_loaded_model_has_the_weights_and_answers_of_the_run(run: Path, translat
         model.predict(raws, "moods")
 
 
-def test_run_that_cannot_be_loaded_is_named(run: Path, experiment_file: Path, tmp_path: Path) -> None:
-    copy = copytree(run, tmp_path / "copy")
+def test_model_needs_nothing_but_its_folder(run: Path, tmp_path: Path) -> None:
+    raws = ["one two", "six"]
+    copy = copytree(run, tmp_path / "run")
     stored = read_json(copy / "settings.json")
-    changes = {
-        "gone.py": {"study": str(tmp_path / "gone.py:translation")},
-        "names no experiment": {"study": ""},
-        "best.ckpt": {"settings": {**stored["settings"], "dim": 16}},
-        '"another"': {"name": "another"},
-    }
-    for message, change in changes.items():
-        (copy / "settings.json").write_text(json.dumps({**stored, **change}))
-        with pytest.raises(InputError, match=message):
-            load(copy)
     (copy / "settings.json").write_text(json.dumps({**stored, "study": "/gone.py:translation"}))
-    assert load(copy, str(experiment_file)).experiment.name == "translation"
-    (copy / "settings.json").unlink()
-    with pytest.raises(InputError, match=r"settings\.json"):
-        load(copy)
+    (copy / "checkpoints" / "best.ckpt").unlink()
+    model = load(copytree(run / "model", tmp_path / "alone"))
+    assert model.predict(raws) == load(copy).predict(raws) == load(run).predict(raws)
+    with pytest.raises(InputError, match="alone"):
+        _ = model.experiment
+    with pytest.raises(InputError, match=r"/gone\.py"):
+        _ = load(copy).experiment
+
+
+def test_folder_without_a_model_is_named(run: Path, tmp_path: Path) -> None:
+    copy = copytree(run, tmp_path / "copy")
+    rmtree(copy / "model")
+    for folder in (copy, tmp_path, tmp_path / "missing"):
+        with pytest.raises(InputError, match=folder.name):
+            load(folder)
 
 
 @pytest.mark.slow
@@ -86,20 +90,22 @@ def test_relative_paths_hold_in_another_folder(
 @pytest.mark.parametrize(
     ("name", "key", "values"),
     [
-        ("settings.json", "study", [5, {"a": 1}, [5], ["gone.py:a"]]),
-        ("settings.json", "longest", [5, {}, {"en-de": "9"}]),
+        ("settings.json", "study", [5, "", {"a": 1}, [5], ["gone.py:a"]]),
+        ("settings.json", "name", ["another"]),
         ("settings.json", "fitted", [{"vocabularies/en-de.json": "0"}, {"gone.json": "0"}]),
-        ("numbers.json", "value", ["text", [1], None]),
+        ("numbers.json", "value", ["text", [1], None, True, 1e10, math.inf, math.nan]),
     ],
 )
-def test_broken_file_of_a_run_is_named(name: str, key: str, values: list[Any], run: Path, tmp_path: Path) -> None:
+def test_broken_file_of_a_runs_experiment_is_named(
+    name: str, key: str, values: list[Any], run: Path, tmp_path: Path
+) -> None:
     copy = copytree(run, tmp_path / "copy")
     path = copy / name
     stored = read_json(path) if path.exists() else {}
     for value in values:
         path.write_text(json.dumps({**stored, key: value}))
         with pytest.raises(InputError):
-            Translator(copy)
+            _ = load(copy).experiment
 
 
 def test_flipped_bit_of_a_vocabulary_is_found(run: Path, tmp_path: Path) -> None:
@@ -107,4 +113,4 @@ def test_flipped_bit_of_a_vocabulary_is_found(run: Path, tmp_path: Path) -> None
     (path,) = (copy / "vocabularies").iterdir()
     path.write_text(path.read_text().replace("e", "d", 1))
     with pytest.raises(InputError, match=path.name):
-        load(copy)
+        _ = load(copy).experiment

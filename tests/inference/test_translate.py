@@ -238,8 +238,8 @@ def test_command_refuses_in_one_line(
 ) -> None:
     page, gone = tmp_path / "nowhere" / "out.html", tmp_path / "gone"
     for run_folder, arguments, message in (
-        (tmp_path, [os.devnull], "settings.json"),
-        (experiment_file, [os.devnull], "settings.json"),
+        (tmp_path, [os.devnull], "config.json"),
+        (experiment_file, [os.devnull], "config.json"),
         (run, [tmp_path], f"{tmp_path} cannot be read"),
         (run, [os.devnull, "--attention", page], str(page)),
         (run, [os.devnull, "--attention", tmp_path], f"{tmp_path} is a folder"),

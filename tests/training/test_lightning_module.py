@@ -167,7 +167,7 @@ def test_clock_waits_for_accelerator_if_needed(names: tuple[str, ...], monkeypat
 
 def test_second_pass_of_r_drop_shares_memory(encode: Encode) -> None:
     experiment = replace(build("text"), tasks={"text": text(r_drop=1.0)})
-    network, batch = Network(experiment), collate(encode(experiment.tasks)["text"], [0, 0, 0])
+    network, batch = Network.from_experiment(experiment), collate(encode(experiment.tasks)["text"], [0, 0, 0])
     seen = list[Tokens]()
     network.trunk.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
     network.train().loss("text", batch.to(torch.device("cpu")))

@@ -34,9 +34,9 @@ class Letters(Tokenizer):
 class Grid(Tokenizer):
     """Cells (P, N) of a grid at positions (2, N), after a class token; a cell sees its row."""
 
-    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, dtype: str = "float32") -> None:
         super().__init__(D)
-        self.dtype = dtype
+        self.dtype: torch.dtype = getattr(torch, dtype)
         self.project = nn.Linear(3, D)
         self.summary = nn.Parameter(torch.randn(D))
 
@@ -106,8 +106,8 @@ def test_mixture_keeps_contract(mixture: Mixture) -> None:
     check_tokenizer(Mixture({"text": Letters()}), [{"text": "one"}, {"text": "two"}, {"text": "three"}])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.int32])
-def test_tokens_are_members_plus_modality(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int32"])
+def test_tokens_are_members_plus_modality(dtype: str) -> None:
     image, text = Grid(dtype), Letters()
     mixture = Mixture({"image": image, "text": text})
     raws = [{**raw, "image": raw["image"].abs()} for raw in examples()]

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import tokenizers as hf
 from tokenizers import decoders, models, pre_tokenizers, trainers
+from unifier_tokenizers.configurable import StoredFile
 from unifier_tokenizers.dropout import Dropout
 from unifier_tokenizers.errors import InputError, check_choice
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
@@ -52,7 +53,7 @@ WORD_START = re.compile(r"\w+'?|[^\w\s]")
 
 
 @final
-class Vocabulary:
+class Vocabulary(StoredFile):
     """Mapping between texts and the ids of their subwords. There are four levels of subwords.
 
     - Level "bpe" is byte-pair encoding (Sennrich et al. 2016) of bytes (Radford et al. 2019). No subword crosses a

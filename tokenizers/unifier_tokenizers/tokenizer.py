@@ -6,11 +6,12 @@ from typing import Any, final
 
 from torch import Tensor, nn
 
+from unifier_tokenizers.configurable import Configurable
 from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.tokens import Units
 
 
-class Tokenizer(nn.Module, ABC):
+class Tokenizer(Configurable, nn.Module, ABC):
     """Module that turns raw data of one modality into tokens. Subclasses implement `encode` and `embed`.
 
     `encode` runs once per example, in a data worker. `encode` must be deterministic, and must not read a parameter or a

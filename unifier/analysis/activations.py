@@ -144,7 +144,7 @@ def iterate_batches(task: Task, split: EncodedSplit, rows: Sequence[int]) -> Ite
     order = np.array(rows, np.int64)
     for batch_rows in batch_by_tokens(order[np.lexsort(lengths[order].T[::-1])], lengths, MAX_BATCH_TOKENS):
         batch = collate(split, batch_rows).to(device)
-        yield batch_rows.tolist(), task.embed(batch), batch
+        yield batch_rows.tolist(), batch.embed(task.tokenizer), batch
 
 
 def mean_tokens(activations: Tensor, mask: Tensor) -> Tensor:

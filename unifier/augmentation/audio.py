@@ -131,31 +131,42 @@ def audio_tta(
     if not isinstance(transform, RandomAudioTransform):
         return None
     max_length = transform.max_length() if num_crops > 1 else None
-    half, tiles = (transform.freq_shift + 1) // 2, tokenizer.tiles
-    per_step = tiles.tiles_per_step
-    if max_length is None and not half:
-        return None
+    half = (transform.freq_shift + 1) // 2
+    return None if max_length is None and not half else AudioViews(tokenizer, num_crops, max_length, half)
 
-    def make_crops(batch: Batch) -> Iterator[Batch]:
-        if max_length is None:
-            yield batch
-            return
-        excess = (batch.mask.sum(1) - max_length).clamp(min=0) // per_step
-        for index in range(num_crops if excess.any() else 1):  # All crops of a short sound are equal.
-            start = (excess * index / (num_crops - 1)).round().long() * per_step
-            yield crop_batch(batch, Crop(start, max_length))
 
-    def make_views(batch: Batch) -> Iterator[Batch]:
-        for view in make_crops(batch):
+@final
+@dataclass(frozen=True)
+class AudioViews(TestTimeAugmentation):
+    """Crops of sounds, each with two copies that are shifted along the bands (see `audio_tta`)."""
+
+    tokenizer: AudioTokenizer
+    num_crops: int
+    max_length: int | None
+    """Number of tokens of a crop. None means the complete sound."""
+    shift: int
+    """Shift of the copies, in bands. With 0, a crop has no copies."""
+
+    def __call__(self, batch: Batch) -> Iterator[Batch]:
+        tiles = self.tokenizer.tiles
+        for view in self._crops(batch):
             yield view
-            if not half:
+            if not self.shift:
                 continue
-            plane = tiles.join(view.values, view.mask.sum(1) // per_step)
-            for shift in (half, -half):
+            plane = tiles.join(view.values, view.mask.sum(1) // tiles.tiles_per_step)
+            for shift in (self.shift, -self.shift):
                 values = tiles.cut(shift_bands(plane, shift)).masked_fill_(~view.mask[:, None], 0)
                 yield view._replace(values=values)
 
-    return make_views
+    def _crops(self, batch: Batch) -> Iterator[Batch]:
+        if self.max_length is None:
+            yield batch
+            return
+        per_step = self.tokenizer.tiles.tiles_per_step
+        excess = (batch.mask.sum(1) - self.max_length).clamp(min=0) // per_step
+        for index in range(self.num_crops if excess.any() else 1):  # All crops of a short sound are equal.
+            start = (excess * index / (self.num_crops - 1)).round().long() * per_step
+            yield crop_batch(batch, Crop(start, self.max_length))
 
 
 def shift_bands(plane: Tensor, shift: Tensor | int) -> Tensor:

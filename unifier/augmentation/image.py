@@ -90,21 +90,36 @@ def image_tta(
     Raises:
         InputError: `num_crops` is below 1 or above the number of possible views.
     """
-    corners = [(0, 0), *([(-1, -1), (1, 1), (-1, 1), (1, -1)] if crop != 0 else [])]
-    views = [(corner, flipped) for corner in corners for flipped in ((False, True) if flip else (False,))]
-    if not 1 <= num_crops <= len(views):
+    views = len(_image_views(crop, flip))
+    if not 1 <= num_crops <= views:
         raise InputError(
-            f"num_crops={num_crops}: with crop={crop} and flip={flip}, give a number of views from 1 to {len(views)}"
+            f"num_crops={num_crops}: with crop={crop} and flip={flip}, give a number of views from 1 to {views}"
         )
+    return ImageViews(tokenizer, num_crops, crop, flip) if num_crops > 1 else None
 
-    def make_views(batch: Batch) -> Iterator[Batch]:
-        images = tokenizer.to_images(batch.values, batch.positions)
-        half = (max_shift(images.sizes, crop) + 1) // 2
-        for corner, flipped in views[:num_crops]:
+
+def _image_views(crop: int | None, flip: bool) -> list[tuple[tuple[int, int], bool]]:
+    """Return the direction of the shift and the mirroring of every possible view."""
+    corners = [(0, 0), *([(-1, -1), (1, 1), (-1, 1), (1, -1)] if crop != 0 else [])]
+    return [(corner, flipped) for corner in corners for flipped in ((False, True) if flip else (False,))]
+
+
+@final
+@dataclass(frozen=True)
+class ImageViews(TestTimeAugmentation):
+    """Shifted and mirrored views of images (see `image_tta`)."""
+
+    tokenizer: PatchTokenizer
+    num_crops: int
+    crop: int | None
+    flip: bool
+
+    def __call__(self, batch: Batch) -> Iterator[Batch]:
+        images = self.tokenizer.to_images(batch.values, batch.positions)
+        half = (max_shift(images.sizes, self.crop) + 1) // 2
+        for corner, flipped in _image_views(self.crop, self.flip)[: self.num_crops]:
             view = shift_images(images, half * half.new_tensor(corner), torch.tensor([flipped]))
-            yield batch._replace(values=tokenizer.to_patches(view.pixels, batch.positions))
-
-    return make_views if num_crops > 1 else None
+            yield batch._replace(values=self.tokenizer.to_patches(view.pixels, batch.positions))
 
 
 @final

@@ -16,7 +16,8 @@ from torch import Tensor
 from unifier.data.encoding import EncodedSplit
 from unifier.data.storage import Crop
 from unifier.heads.head import IGNORE_INDEX
-from unifier_tokenizers import NO_POSITION
+from unifier_tokenizers import NO_POSITION, Tokenizer, Tokens
+from unifier_tokenizers.configurable import Configurable
 from unifier_tokenizers.tokens import has_no_padding, is_batch_constant
 
 Lengths = NDArray[np.int32]
@@ -79,6 +80,10 @@ class Batch(_Parts):
         target = self.target.reshape(len(num_tokens), -1, self.target.shape[-1])[:, 0]
         return num_tokens, (target != IGNORE_INDEX).sum(1).cpu()
 
+    def embed(self, tokenizer: Tokenizer) -> Tokens:
+        """Embed the examples as Tokens (B, D, N), the input of the trunk."""
+        return Tokens(tokenizer.embed(self.values, self.positions), self.mask, self.positions)
+
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on a device. The copy to "cuda" is asynchronous.
 
@@ -136,12 +141,15 @@ class Augmentation(ABC):
         return None
 
 
-TestTimeAugmentation = Callable[[Batch], Iterable[Batch]]
-"""Function that yields changed versions (views) of an evaluation batch. A view contains some or all examples of the
-batch.
+class TestTimeAugmentation(Configurable, ABC):
+    """Views of the examples in validation, test and inference. The predictions of all views are averaged.
 
-The predictions of an example are averaged over its views. Predictions must be tensors, such as probabilities.
-"""
+    Predictions must be tensors, such as probabilities.
+    """
+
+    @abstractmethod
+    def __call__(self, batch: Batch) -> Iterable[Batch]:
+        """Yield the views of a batch. A view contains some or all examples of the batch."""
 
 
 def collate(split: EncodedSplit, indices: Sequence[int] | NDArray[np.int64], crop: Crop | None = None) -> Batch:

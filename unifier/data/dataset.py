@@ -169,6 +169,11 @@ class Subset:
         return self.full.labels
 
     @property
+    def reader(self) -> Any:
+        """The preparation of the full source's inputs, if it has one."""
+        return getattr(self.full, "reader", None)
+
+    @property
     def score_range(self) -> ScoreRange | None:
         """The score range of the full source."""
         return getattr(self.full, "score_range", None)

@@ -118,6 +118,7 @@ class Source(Protocol):
 
     - `name` is used in messages and results. If there is no `name`, the class name of the source is used.
     - `score_range` is a `ScoreRange`.
+    - `reader` is an `InputReader`, which a trained model uses to prepare its inputs.
     - `folds` contains the numbers of the cross-validation folds, such as (1, 2, 3).
     - `seconds` is the length of the sounds in seconds, if all sounds have the same length.
     - `sha256` is a hash of all files that the examples are read from.

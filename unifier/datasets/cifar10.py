@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from unifier.data.dataset import Examples, LabeledFile, from_files, from_pixels
 from unifier.data.download import RemoteFile, ensure_files, require_file
-from unifier.data.image_files import read_image
+from unifier.data.inputs import ImageReader
 from unifier.data.readers import hash_files, read_archive
 from unifier.data.source import NO_SCORE_RANGE, SPLITS, SplitName, accuracy_range, data_folder
 from unifier.data.splits import hold_out, select_part
@@ -42,6 +42,7 @@ class CIFAR10:
 
     labels = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
     score_range = accuracy_range(labels, None, NO_SCORE_RANGE)
+    reader = ImageReader(size=CIFAR10_SHAPE[-1])
 
     def __init__(self, *, jpeg: bool = False, data: str | Path | None = None) -> None:
         """Choose the version of the data set.
@@ -74,7 +75,7 @@ class CIFAR10:
             for path in sorted(archive)
         ]
         indices = self._split_indices([image.target for image in images], name)
-        return from_files([images[index] for index in indices], partial(read_image, archive=archive))
+        return from_files([images[index] for index in indices], partial(self.reader, archive=archive))
 
     def _binary_split(self, official: str, name: SplitName) -> Examples[int]:
         stem = "test_batch" if official == "test" else "data_batch"

@@ -7,6 +7,7 @@ from typing import Any, cast, final
 
 import numpy as np
 
+from unifier.data.inputs import ImageReader
 from unifier.data.source import SPLITS, Example, SplitName, accuracy_range
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
@@ -29,6 +30,7 @@ class Digits:
 
     name = "digits"
     labels = tuple("0123456789")
+    reader = ImageReader(channels=1, size=8)
     score_range = accuracy_range(
         labels, 97.0, "support vector machine on pixels, tested on half of the digits, scikit-learn's documentation"
     )

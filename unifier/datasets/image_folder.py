@@ -1,11 +1,12 @@
 """Your own images: a folder with one folder per class."""
 
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, final
 
 from unifier.data.dataset import Examples, LabeledFile, from_files
-from unifier.data.image_files import IMAGE_SUFFIXES, read_image
+from unifier.data.image_files import IMAGE_SUFFIXES
+from unifier.data.inputs import ImageReader
 from unifier.data.readers import TableRow, hash_all, hash_each, parse_integer, read_groups
 from unifier.data.source import NO_SCORE_RANGE, UNREADABLE_MARK, ScoreRange, SplitName, accuracy_range
 from unifier.data.splits import count_copies, rotate_folds, select_part
@@ -51,7 +52,8 @@ class ImageFolder:
         """
         if size is not None and size < 1:
             raise InputError(f"size={size}: give at least 1 pixel")
-        self._folder, self._channels, self._size, self._fold = Path(path), channels, size, fold
+        self._folder, self._fold = Path(path), fold
+        self.reader = ImageReader(channels, size)
         self._allow_outside = allow_outside
         self.name = task_name(self._folder)
 
@@ -77,8 +79,7 @@ class ImageFolder:
             InputError: The folder does not have the layout that the class describes. Reading an image from a damaged
                 file also raises an InputError.
         """
-        read = partial(read_image, channels=self._channels, size=self._size)
-        return from_files(select_part(self._images, self._parts, name), read)
+        return from_files(select_part(self._images, self._parts, name), self.reader)
 
     @cached_property
     def sha256(self) -> str:

@@ -6,6 +6,7 @@ from typing import Literal, final
 
 from unifier.data.dataset import Examples, from_pixels
 from unifier.data.download import RemoteFile, ensure_files, read_idx_pair
+from unifier.data.inputs import ImageReader
 from unifier.data.readers import hash_files
 from unifier.data.source import NO_SCORE_RANGE, SPLITS, SplitName, accuracy_range
 from unifier.data.splits import hold_out, select_part
@@ -76,6 +77,7 @@ class MNIST:
         self.score_range = accuracy_range(
             self.labels, *((None, NO_SCORE_RANGE) if name == "mnist" else (92.5, FASHION_MNIST_REFERENCE))
         )
+        self.reader = ImageReader(channels=1, size=28)
         self._files = MNIST_FILES if name == "mnist" else FASHION_MNIST_FILES
         self._data = data
 

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from unifier.nn.attention import AttentionMode
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, Tokens
+from unifier_tokenizers.configurable import Configurable
 
 IGNORE_INDEX = -100
 """The target value that losses ignore. Targets of different lengths are padded with this value."""
 
 
-class Head(nn.Module, ABC):
+class Head(Configurable, nn.Module, ABC):
     """Base class of heads, the task-specific layers after the trunk.
 
     A subclass defines the loss, the predictions and the metrics of the task. If the subclass has an attribute `dim`,

@@ -57,14 +57,14 @@ def show(reference: str, settings: Mapping[str, Any], *, seed: Any) -> None:
 
 def show_experiment(experiment: Experiment) -> None:
     """Print the shape of the first training example at each stage, the parameters and the estimated time."""
-    network = Network(experiment).eval()  # The constructor raises InputError for wrong settings.
+    network = Network.from_experiment(experiment).eval()  # The constructor raises InputError for wrong settings.
     splits: dict[str, EncodedSplit] = {}
     print(f"experiment {experiment.name}")
     for name, task in experiment.tasks.items():
         example, splits[name] = first_readable(task, experiment.training.bad_examples)
         batch = collate(splits[name], [0])
         with torch.no_grad():
-            tokens = task.embed(batch)
+            tokens = batch.embed(task.tokenizer)
             output = task.head.run_trunk(network.trunk, tokens)
             loss = task.head.loss(output, batch.target)
         stages = {

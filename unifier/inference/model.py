@@ -1,101 +1,136 @@
-"""Trained models. The function `load` loads a model from a run's folder."""
+"""Trained models. The function `load` opens a model's folder."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, final
-
-from torch import Tensor
 
 from unifier.comparison import SHARE
 from unifier.config import build_described, check_settings, load_experiment, split_reference
 from unifier.data.source import use_starting_folders
 from unifier.experiment import Experiment, check_fitted, recording_fitted
 from unifier.files import read_json
+from unifier.models.folder import MODEL_FOLDER, ModelTask, StoredModel, read_model
 from unifier.network import Network
 from unifier.settings import list_settings
-from unifier.training.checkpoint import load_weights, read_checkpoint
 from unifier.trials.joint import merge_experiments, with_budget
 from unifier_tokenizers import InputError
 
 
 @final
-@dataclass(frozen=True)
 class Model:
-    """Trained network in evaluation mode, and the experiment whose training produced the network."""
+    """Trained network in evaluation mode, with the preparation of its inputs."""
 
-    network: Network
-    experiment: Experiment
-
-    def predict(self, raws: Sequence[Any], task: str | None = None) -> list[str]:
-        """Return one answer per raw input, as a text.
+    def __init__(self, stored: StoredModel, folder: Path) -> None:
+        """Create the network.
 
         Args:
-            raws: Raw inputs of the task's tokenizer, such as texts, pictures or `Audio`.
+            stored: The content of the model's folder.
+            folder: The model's folder, for messages and for `experiment`.
+        """
+        self.name, self.folder = stored.name, folder
+        self.tasks: Mapping[str, ModelTask] = stored.tasks
+        self.batch_tokens = stored.batch_tokens
+        """The number of tokens per batch of the training."""
+        self.facts = stored.facts
+        """Scores, data and versions of the run."""
+        self.network = Network(stored.trunk, stored.tasks).eval()
+
+    def choose_task(self, task: str | None = None) -> str:
+        """Return the name of a task.
+
+        Args:
             task: The task's name. The name is required if the model has several tasks.
 
         Raises:
-            InputError: The task is unknown, the required task is missing, or an input cannot be encoded.
+            InputError: The task is unknown, or the required name is missing.
         """
-        tasks = list(self.experiment.tasks)
-        if task is None and len(tasks) > 1:
-            raise InputError(f"the model has several tasks: set `task` to one of {', '.join(tasks)}")
-        task = task or tasks[0]
-        answers = self.network.predict(task, raws)
-        return [self.experiment.tasks[task].head.describe(answer) for answer in answers]
+        if task is None and len(self.tasks) > 1:
+            raise InputError(f"the model has several tasks: set `task` to one of {', '.join(self.tasks)}")
+        if task is not None and task not in self.tasks:
+            raise InputError(f"there is no task {task!r}: choose one of {', '.join(self.tasks)}")
+        return task or next(iter(self.tasks))
+
+    def predict(self, inputs: Sequence[Any], task: str | None = None) -> list[str]:
+        """Return one answer per input, as a text.
+
+        Args:
+            inputs: Paths, PIL images, arrays, `Audio`, texts, or mappings for a mixture. Inputs are prepared as in
+                training.
+            task: The task's name. The name is required if the model has several tasks.
+
+        Raises:
+            InputError: The task is unknown, the required task is missing, or an input cannot be read.
+        """
+        task = self.choose_task(task)
+        prepared = [self.tasks[task].reader.prepare(value) for value in inputs]
+        return [self.tasks[task].head.describe(answer) for answer in self.network.predict(task, prepared)]
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """The experiment whose training produced the model. The run's experiment file is executed.
+
+        Raises:
+            InputError: The model's folder is not in the folder of a run, the experiment's file is missing, or the
+                experiment has changed since the run.
+        """
+        run = self.folder.parent
+        if self.folder.name != MODEL_FOLDER or not (run / "settings.json").exists():
+            raise InputError(f"{self.folder}: a model has an experiment only in the folder of its run")
+        return load_run_experiment(run)
 
 
-def load(folder: str | Path, reference: str | None = None) -> Model:
-    """Load the model of a run, with the weights that had the best validation score.
-
-    The experiment's file is executed again, with the settings and vocabularies that the run stored. Data are read only
-    if the experiment's function reads data. No file in the run's folder is executed.
+def load(source: str | Path, *, classes: Sequence[type] = ()) -> Model:
+    """Open a trained model. No code in its folder is executed.
 
     Args:
-        folder: A run's folder.
-        reference: FILE or FILE:name of the experiment, if the file was moved since the run. For a joint run, give the
-            file that defines all experiments of the run.
+        source: The folder of a model or of a finished run.
+        classes: Your own classes that the model consists of, if they are in no installed package.
+
+    Raises:
+        InputError: The folder contains no model, or a file is missing or broken.
+    """
+    folder = model_folder(Path(source).absolute())
+    return Model(read_model(folder, classes), folder)
+
+
+def model_folder(folder: Path) -> Path:
+    """Return the model's folder in the folder of a run, or the folder itself. Raises InputError without a model."""
+    if (folder / "settings.json").exists():
+        if not (folder / MODEL_FOLDER).is_dir():
+            raise InputError(f"{folder}: the run has no model yet; continue the run with --resume {folder}")
+        return folder / MODEL_FOLDER
+    return folder
+
+
+def load_run_experiment(folder: Path) -> Experiment:
+    """Build the experiment of a run again, with the settings and vocabularies that the run stored.
 
     Raises:
         InputError: A file is missing or broken, or the experiment has changed since the run.
     """
-    folder = Path(folder).absolute()
     stored = read_json(folder / "settings.json", name=str, settings=dict)
     check_fitted(folder, stored)
-    checkpoint = folder / "checkpoints" / "best.ckpt"
-    weights: dict[str, Tensor] = read_checkpoint(checkpoint)["state_dict"]
     origin = stored.get("study")
-    if not isinstance(origin, str | list | None) or not all(isinstance(part, str) for part in origin or ()):
+    if not isinstance(origin, str | list) or not all(isinstance(part, str) for part in origin):
         raise InputError(f"{folder / 'settings.json'}: broken (study must be FILE:name, or a list of FILE:name)")
-    if reference and Path(split_reference(reference)[0]).exists():
-        file, name = split_reference(reference)
-        reference = f"{Path(file).resolve()}{':' if name else ''}{name}"
     with recording_fitted(folder), use_starting_folders(stored):
         if isinstance(origin, list):
-            parts = _load_parts(folder, origin, stored["settings"], reference)
-            experiment, source = merge_experiments(parts), " and ".join(origin)
-        elif source := reference or origin:
-            experiment = _load_experiment(folder, source, stored["settings"])
-            if load_experiment(source).__name__ == stored["name"]:  # Comparisons name runs after functions.
+            experiment = merge_experiments(_load_parts(folder, origin, stored["settings"]))
+        elif origin:
+            experiment = _load_experiment(folder, origin, stored["settings"])
+            if load_experiment(origin).__name__ == stored["name"]:  # Comparisons name runs after functions.
                 experiment = replace(experiment, name=stored["name"])
         else:
-            raise InputError(f"{folder}: settings.json names no experiment; give its file as --experiment FILE")
+            raise InputError(f"{folder}: settings.json names no experiment")
     if experiment.name != stored["name"]:
-        raise InputError(f'{folder} is a run of "{stored["name"]}", but {source} is "{experiment.name}"')
-    network = Network(experiment)
-    # The learned weights of the losses are only needed in training.
-    weights = {name: weight for name, weight in weights.items() if not name.startswith("log_variances.")}
-    load_weights(network, weights, checkpoint, source)
-    return Model(network.eval(), experiment)
+        raise InputError(f'{folder} is a run of "{stored["name"]}", but {origin} is "{experiment.name}"')
+    return experiment
 
 
-def _load_parts(
-    folder: Path, origins: Sequence[str], settings: Mapping[str, Any], reference: str | None
-) -> list[Experiment]:
+def _load_parts(folder: Path, origins: Sequence[str], settings: Mapping[str, Any]) -> list[Experiment]:
     """Build the experiments of a joint run, each with its own settings. Each experiment has a budget of one step."""
-    if reference:
-        file = split_reference(reference)[0]
-        origins = [f"{file}:{split_reference(origin)[1]}" for origin in origins]
     if missing := [origin for origin in origins if not isinstance(settings.get(split_reference(origin)[1]), Mapping)]:
         raise InputError(f"{folder / 'settings.json'}: broken (it lacks the settings of {', '.join(missing)})")
     parts = [_load_experiment(folder, origin, settings[split_reference(origin)[1]]) for origin in origins]
@@ -105,7 +140,7 @@ def _load_parts(
 def _load_experiment(folder: Path, reference: str, settings: Mapping[str, Any]) -> Experiment:
     """Build an experiment with the settings of a run."""
     if not Path(file := split_reference(reference)[0]).is_file():
-        raise InputError(f"{folder}: the experiment {file} does not exist; give its new path as --experiment FILE")
+        raise InputError(f"{folder}: the experiment's file {file} does not exist; put the file back")
     function = load_experiment(reference)
     # A comparison may vary the share of the training split, even if the experiment lacks the setting "share".
     known = list_settings(function)

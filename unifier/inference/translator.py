@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from unifier.data.dataloader import Batch, batch_by_tokens, sort_by_length
-from unifier.files import read_json
 from unifier.heads.generation import Hypothesis
 from unifier.heads.text_generation import AttentiveTextHead, TextGenerationHead
 from unifier.inference.model import load
@@ -42,42 +41,39 @@ class Translation(NamedTuple):
 
 @final
 class Translator:
-    """Translation task of a run, in evaluation mode. The network uses the accelerator if the machine has one."""
+    """Translation task of a model. The network uses the accelerator if the machine has one."""
 
-    def __init__(self, folder: str | Path, experiment: str | None = None, *, align: bool = False) -> None:
-        """Load the run.
+    def __init__(self, source: str | Path, *, task: str | None = None, align: bool = False) -> None:
+        """Open the model.
 
         Args:
-            folder: The run's folder.
-            experiment: FILE[:name] of the experiment, if the file was moved since the run.
+            source: The folder of a model or of a finished run.
+            task: The task that translates. The name is required if several tasks of the model translate.
             align: True to compute the alignment of each translation.
 
         Raises:
-            InputError: The folder contains no trained run, or the run does not have exactly one translation task. With
+            InputError: The folder contains no model, or the model does not have exactly one translation task. With
                 `align`, the error is also raised if the decoder has no attention.
         """
-        model = load(folder, experiment)
+        model = load(source)
         tasks = {
-            name: (task.tokenizer, task.head)
-            for name, task in model.experiment.tasks.items()
-            if isinstance(task.head, TextGenerationHead) and isinstance(task.tokenizer, SubwordTokenizer)
+            name: (part.tokenizer, part.head)
+            for name, part in model.tasks.items()
+            if isinstance(part.head, TextGenerationHead)
+            and isinstance(part.tokenizer, SubwordTokenizer)
+            and task in (None, name)
         }
         if len(tasks) != 1:
             raise InputError(
-                f'{folder} is a run of "{model.experiment.name}", but {len(tasks) or "none"} of its tasks '
-                f"({', '.join(model.experiment.tasks)}) translate{'' if tasks else 's'} texts: "
-                "exactly one task must translate texts"
+                f"{source}: {len(tasks) or 'none'} of its tasks ({', '.join(model.tasks)}) "
+                f"translate{'' if tasks else 's'} texts: choose one task that translates texts"
             )
         ((self.task, (self.tokenizer, self.head)),) = tasks.items()
         if align and not isinstance(self.head, AttentiveTextHead):
-            raise InputError(f"{folder}: its decoder has no attention that could be shown; leave out --attention")
+            raise InputError(f"{source}: its decoder has no attention that could be shown; leave out --attention")
         self.align = align
-        self.max_tokens = model.experiment.training.batch_tokens
-        path = Path(folder) / "settings.json"
-        longest = read_json(path, longest=dict)["longest"].get(self.task)
-        if not isinstance(longest, int):
-            raise InputError(f"{path}: broken (longest must hold the number of tokens of {self.task})")
-        self.longest = longest
+        self.max_tokens = model.batch_tokens
+        self.longest = model.tasks[self.task].longest
         """The number of tokens of the longest text in training."""
         self.device = torch.device(default_device())
         self.network = model.network.to(self.device)

@@ -5,6 +5,7 @@ The files contain predictions, samples, confusion matrices, scores by length, re
 
 import base64
 import io
+import os
 import random
 import warnings
 from bisect import bisect_right
@@ -25,13 +26,16 @@ from torchmetrics.functional.classification import multiclass_confusion_matrix
 
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit
+from unifier.data.inputs import reader_of
 from unifier.data.source import Example, describe_example, target_of
 from unifier.experiment import Experiment, Task
-from unifier.files import HASHES_FILE, write_csv, write_json
+from unifier.files import HASHES_FILE, read_json, to_json, write_csv, write_json
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.text_metrics import sentence_bleu
+from unifier.models.card import write_card
+from unifier.models.folder import MODEL_FOLDER, ModelTask, StoredModel, write_model
 from unifier.report.page import write_report
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.probe import probe
@@ -87,10 +91,46 @@ def write_artifacts(
             write_json(folder / "lengths.json", lengths)
     with warn_on_error(folder, "its representations and attention"):
         probe(model, val, folder)
+    with warn_on_error(folder, "the model"):
+        save_model(result, experiment, model)
     with warn_on_error(folder, HASHES_FILE):
         write_json(folder / HASHES_FILE, hash_run_files(folder))
     with warn_on_error(folder, "report.html"):
         write_report(folder, result.content())
+
+
+def save_model(result: Result, experiment: Experiment, model: UnifierModule) -> None:
+    """Write the folder of the trained model into the folder of the run.
+
+    Args:
+        result: The result of the run.
+        experiment: The experiment of the run.
+        model: The trained model.
+    """
+    longest = read_json(result.folder / "settings.json", longest=dict)["longest"]
+    tasks = {
+        name: ModelTask(task.tokenizer, task.head, reader_of(task.source, task.tokenizer), longest[name], task.tta)
+        for name, task in experiment.tasks.items()
+    }
+    facts = {
+        "scores": {name: score for name, score in result.metrics.items() if name.startswith("test/")},
+        "data": result.data,
+        "seed": result.seed,
+        "parameters": result.parameters,
+        "budget": result.budget,
+        "settings": {name: _without_folder(value) for name, value in result.settings.items()},
+        "versions": result.versions,
+    }
+    stored = StoredModel(result.name, model.trunk, tasks, experiment.training.batch_tokens, to_json(facts))
+    card = write_card(result.name, {name: (task.tokenizer, task.head) for name, task in tasks.items()}, stored.facts)
+    write_model(result.folder / MODEL_FOLDER, stored, card)
+
+
+def _without_folder(value: Any) -> Any:
+    """Return a setting. A path becomes its last part, because a model's folder contains no path of the machine."""
+    if isinstance(value, dict):
+        return {name: _without_folder(item) for name, item in value.items()}
+    return Path(value).name if isinstance(value, str) and os.sep in value else value
 
 
 def hash_run_files(folder: Path) -> dict[str, str]:

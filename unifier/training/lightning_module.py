@@ -14,7 +14,7 @@ from unifier.data.dataloader import Batch, CostFn
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit
 from unifier.data.source import SplitName, target_of
-from unifier.experiment import Experiment
+from unifier.experiment import Experiment, Task, freeze
 from unifier.heads.head import mean_score_percent
 from unifier.network import Network
 from unifier.training.checkpoint import check_layout
@@ -34,8 +34,11 @@ class UnifierModule(Network, pl.LightningModule):
     the end of the split, scores are logged as `val/<task>/<metric>` or `test/<task>/<metric>`.
     """
 
+    tasks: Mapping[str, Task]  # pyright: ignore[reportIncompatibleVariableOverride]
+
     def __init__(self, experiment: Experiment) -> None:
-        super().__init__(experiment)
+        super().__init__(experiment.trunk, experiment.tasks)
+        freeze(experiment.training, self.trunk, self.tokenizers.values(), self.heads.values())
         self.training_settings = experiment.training
         learned = experiment.tasks if experiment.training.loss_weighting == "uncertainty" else ()
         self.log_variances = nn.ParameterDict({name: nn.Parameter(torch.zeros(())) for name in learned})

@@ -141,10 +141,8 @@ def load_timm_trunk(name: str, *, pretrained: bool = True) -> Transformer:
     except Exception as error:  # A failed download can raise an error of any class.
         raise InputError(f"the weights of timm's {name} cannot be loaded: {one_line(error)}") from error
     block = model.blocks[0]
-    trunk = Transformer(model.embed_dim, len(model.blocks), block.attn.num_heads, block.mlp.fc1.out_features)
-    for part in trunk.modules():
-        if isinstance(part, nn.LayerNorm):
-            part.eps = model.norm.eps
+    sizes = model.embed_dim, len(model.blocks), block.attn.num_heads, block.mlp.fc1.out_features
+    trunk = Transformer(*sizes, norm_eps=model.norm.eps)
     trunk.pretrained = pretrained
     zeros = {key: value for key, value in trunk.state_dict().items() if key.endswith(("query.bias", "key_value.bias"))}
     # A strict load raises an error if a weight is missing or unused.

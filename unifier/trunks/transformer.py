@@ -44,6 +44,7 @@ class Transformer(AttentiveTrunk):
         qk_norm: bool = False,
         projections: bool = True,
         scaled_residual_init: bool = False,
+        norm_eps: float = 1e-5,
     ) -> None:
         """Build the trunk from blocks (see `Block` and `Attention`).
 
@@ -61,6 +62,7 @@ class Transformer(AttentiveTrunk):
             qk_norm: Normalize queries and keys.
             projections: Project queries, keys and values. If False, use the tokens without projections.
             scaled_residual_init: Initialize the residual branches as in GPT-2 (see `scale_residual_init`).
+            norm_eps: The number that is added to the variance in every norm.
         """
         super().__init__()
         check_depth(depth)
@@ -87,6 +89,9 @@ class Transformer(AttentiveTrunk):
                 scale_residual_init(self.blocks)
         self.head_dim = dim // heads
         self.norm = LayerNorm(dim) if norm == "pre" else nn.Identity()
+        for part in self.modules():
+            if isinstance(part, nn.LayerNorm):
+                part.eps = norm_eps
 
     @classmethod
     def preset(cls, size: Size, *, norm: Norm = "pre", dropout: float = 0.0, rotary: bool = False) -> "Transformer":

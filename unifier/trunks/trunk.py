@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from unifier.nn.attention import AttentionMode
 from unifier_tokenizers import InputError, Tokens
+from unifier_tokenizers.configurable import Configurable
 
 
-class Trunk(nn.Module, ABC):
+class Trunk(Configurable, nn.Module, ABC):
     """Network that all tasks of an experiment share. A trunk maps a batch of tokens to a batch of tokens.
 
     A subclass must create its parameters inside `isolated_seed`. The initial weights then depend only on the seed, and

@@ -1,0 +1,140 @@
+"""Preparation of raw inputs, for training and for trained models: one class per modality."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, final
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from unifier.data.audio_files import read_audio
+from unifier.data.image_files import PixelArray, read_image
+from unifier.data.readers import Archive
+from unifier_tokenizers import Audio, InputError, Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer
+from unifier_tokenizers.audio import AudioTokenizer
+from unifier_tokenizers.configurable import Configurable
+from unifier_tokenizers.image import flatten_alpha, to_array
+
+
+class InputReader(Configurable, ABC):
+    """Base class of the preparation of one modality, which turns a file or an object into a tokenizer's raw input."""
+
+    @abstractmethod
+    def __call__(self, path: Path) -> Any:
+        """Read the raw input from a file. Raises InputError if the file cannot be read."""
+
+    @abstractmethod
+    def prepare(self, value: Any) -> Any:
+        """Prepare an object, such as a path, a PIL image, an array or a text, as in training.
+
+        Raises:
+            InputError: The object is not an input of this modality.
+        """
+
+
+@final
+@dataclass(frozen=True)
+class ImageReader(InputReader):
+    """Preparation of pictures as uint8 pixels (H, W, channels)."""
+
+    channels: Literal[1, 3] = 3
+    """3 for color, 1 for gray."""
+    size: int | None = None
+    """Maximum length of the longer side in pixels. Larger pictures are reduced. None means no limit."""
+
+    def __call__(self, path: Path, archive: Archive | None = None) -> PixelArray:
+        return read_image(path, self.channels, archive, self.size)
+
+    def prepare(self, value: Any) -> PixelArray:
+        if isinstance(value, str | Path):
+            return self(Path(value))
+        if not isinstance(value, Image.Image):
+            shape = np.shape(value)
+            array = to_array(value, shape[2] if len(shape) == 3 else 1)
+            value = Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array)
+        # `to_array` refuses pictures with more than 8 bits per channel.
+        to_array(value.resize((1, 1)), self.channels)
+        image = flatten_alpha(ImageOps.exif_transpose(value), self.channels)
+        if self.size is not None:
+            image.thumbnail((self.size, self.size))
+        return to_array(image, self.channels)
+
+
+@final
+@dataclass(frozen=True)
+class AudioReader(InputReader):
+    """Preparation of sounds as `Audio`. The tokenizer mixes the channels and resamples the sound."""
+
+    def __call__(self, path: Path, archive: Archive | None = None) -> Audio:
+        return read_audio(path, archive)
+
+    def prepare(self, value: Any) -> Audio:
+        if isinstance(value, str | Path):
+            return self(Path(value))
+        if isinstance(value, tuple) and len(value) == 2:
+            return Audio(*value)
+        raise InputError(
+            f"a sound is expected, as a path or as Audio(waveform, sample_rate), not {type(value).__name__}"
+        )
+
+
+@final
+@dataclass(frozen=True)
+class TextReader(InputReader):
+    """Preparation of texts, which are not changed. A file contains one text per line."""
+
+    def __call__(self, path: Path) -> str:
+        raise InputError(f"{path}: a text is expected, not a file; read the lines of the file")
+
+    def prepare(self, value: Any) -> str:
+        if isinstance(value, str):
+            return value
+        raise InputError(f"a text is expected, not {type(value).__name__}")
+
+
+@final
+@dataclass(frozen=True)
+class MixtureReader(InputReader):
+    """Preparation of the inputs of a mixture: a mapping with one input per member."""
+
+    members: Mapping[str, InputReader]
+
+    def __call__(self, path: Path) -> Any:
+        raise InputError(f"{path}: a mapping with the keys {', '.join(self.members)} is expected, not a file")
+
+    def prepare(self, value: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise InputError(
+                f"a mapping with the keys {', '.join(self.members)} is expected, not {type(value).__name__}"
+            )
+        return {
+            name: self.members[name].prepare(part) if name in self.members else part for name, part in value.items()
+        }
+
+
+@final
+@dataclass(frozen=True)
+class RawReader(InputReader):
+    """No preparation: the tokenizer reads the object itself."""
+
+    def __call__(self, path: Path) -> Path:
+        return path
+
+    def prepare(self, value: Any) -> Any:
+        return value
+
+
+def reader_of(source: object, tokenizer: Tokenizer) -> InputReader:
+    """Return the preparation of a source's inputs: its attribute `reader`, or a default for the class of tokenizer."""
+    reader = getattr(source, "reader", None)
+    if isinstance(reader, InputReader):
+        return reader
+    if isinstance(tokenizer, Mixture):
+        return MixtureReader({name: reader_of(None, member) for name, member in tokenizer.members.items()})
+    if isinstance(tokenizer, PatchTokenizer):
+        return ImageReader(1 if tokenizer.channels == 1 else 3)
+    if isinstance(tokenizer, AudioTokenizer):
+        return AudioReader()
+    return TextReader() if isinstance(tokenizer, SubwordTokenizer) else RawReader()

@@ -1,0 +1,199 @@
+"""The folder of a model: config.json, the weights in model.safetensors, vocabularies, and a model card."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, final
+
+import safetensors
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from unifier.data.dataloader import TestTimeAugmentation
+from unifier.data.inputs import InputReader
+from unifier.data.readers import hash_all, hash_each
+from unifier.files import read_json, write_bytes, write_sealed_json, write_text
+from unifier.heads.head import Head
+from unifier.models.config import ConfigReader, ConfigWriter, file_name
+from unifier.network import Network
+from unifier.trunks.trunk import Trunk
+from unifier_tokenizers import InputError, Tokenizer
+from unifier_tokenizers.configurable import StoredFile
+from unifier_tokenizers.errors import one_line
+
+MODEL_FOLDER = "model"
+"""Name of the model's folder in the folder of a run."""
+
+FORMAT = 1
+"""Number of the format of config.json. A later version of unifier also reads all earlier formats."""
+
+CONFIG_FILE, WEIGHTS_FILE, TENSORS_FILE, CARD_FILE = (
+    "config.json",
+    "model.safetensors",
+    "tensors.safetensors",
+    "README.md",
+)
+
+
+@final
+@dataclass(frozen=True)
+class ModelTask:
+    """A task of a trained model: a tokenizer, a head, and the preparation of raw inputs."""
+
+    tokenizer: Tokenizer
+    head: Head
+    reader: InputReader
+    longest: int
+    """Number of tokens of the longest training example."""
+    tta: TestTimeAugmentation | None = None
+
+
+@final
+@dataclass(frozen=True)
+class StoredModel:
+    """The content of a model's folder."""
+
+    name: str
+    trunk: Trunk
+    tasks: Mapping[str, ModelTask]
+    batch_tokens: int
+    """Number of tokens per batch of the training."""
+    facts: Mapping[str, Any]
+    """Scores, data and versions of the run, for people."""
+
+
+def write_model(folder: Path, model: StoredModel, card: str) -> None:
+    """Write a model's folder. The file config.json is written last, so a folder without it is incomplete.
+
+    Args:
+        folder: The folder, which is created.
+        model: The trained model.
+        card: The text of the model card.
+    """
+    folder.mkdir(exist_ok=True)
+    (folder / CONFIG_FILE).unlink(missing_ok=True)
+    writer = ConfigWriter()
+    config = {
+        "format": FORMAT,
+        "unifier": version("unifier-torch"),
+        "name": model.name,
+        "trunk": writer.encode(model.trunk, "trunk"),
+        "tasks": {name: _encode_task(writer, name, task) for name, task in model.tasks.items()},
+        "batch_tokens": model.batch_tokens,
+        "facts": model.facts,
+    }
+    write_bytes(folder / WEIGHTS_FILE, save(distinct_weights(Network(model.trunk, model.tasks))))
+    if writer.tensors:
+        write_bytes(
+            folder / TENSORS_FILE, save({name: part.cpu().contiguous() for name, part in writer.tensors.items()})
+        )
+    for name, stored in writer.files.items():
+        stored.save(folder / name)
+    files = {name: folder / name for name in (WEIGHTS_FILE, *([TENSORS_FILE] if writer.tensors else []), *writer.files)}
+    write_text(folder / CARD_FILE, card)
+    write_sealed_json(folder / CONFIG_FILE, {**config, "files": dict(hash_each(files))})
+
+
+def _encode_task(writer: ConfigWriter, name: str, task: ModelTask) -> dict[str, Any]:
+    parts = {"tokenizer": task.tokenizer, "head": task.head, "reader": task.reader, "tta": task.tta}
+    return {part: writer.encode(value, f"tasks.{name}.{part}") for part, value in parts.items()} | {
+        "longest": task.longest
+    }
+
+
+def read_model(folder: Path, classes: Sequence[type] = ()) -> StoredModel:
+    """Read a model's folder. No code in the folder is executed.
+
+    Args:
+        folder: The folder.
+        classes: The caller's own classes, which are in no installed package.
+
+    Raises:
+        InputError: A file is missing or has changed, a class is unknown, or the weights do not fit the classes.
+    """
+    if not (folder / CONFIG_FILE).is_file():
+        raise InputError(f"{folder}: not the folder of a model, because {CONFIG_FILE} is missing")
+    config = read_json(folder / CONFIG_FILE)
+    if not isinstance(config.get("format"), int) or config["format"] > FORMAT:
+        raise InputError(
+            f"{folder / CONFIG_FILE}: format {config.get('format')!r} is not one of the formats 1 to {FORMAT}: "
+            f"update unifier (the folder was written by version {config.get('unifier')})"
+        )
+    config = read_json(folder / CONFIG_FILE, name=str, trunk=dict, tasks=dict, batch_tokens=int, files=dict, facts=dict)
+    check_files(folder, config["files"])
+    tensors = _read_tensors(folder / TENSORS_FILE) if TENSORS_FILE in config["files"] else {}
+
+    def read_file(name: str, cls: type[StoredFile]) -> StoredFile:
+        return cls.load(file_name(folder, name))
+
+    reader = ConfigReader(tensors, read_file, classes)
+    with torch.random.fork_rng(devices=[]):  # The random initial weights are replaced.
+        try:
+            trunk = _decode_as(Trunk, reader, config["trunk"], "trunk")
+            tasks = {name: _decode_task(reader, name, content) for name, content in config["tasks"].items()}
+        except InputError as error:
+            raise InputError(f"{folder}: {error}") from error
+    _load_weights(folder, Network(trunk, tasks))
+    return StoredModel(config["name"], trunk, tasks, config["batch_tokens"], config["facts"])
+
+
+def _decode_task(reader: ConfigReader, name: str, content: object) -> ModelTask:
+    if not isinstance(content, dict) or not isinstance(content.get("longest"), int):
+        raise InputError(f"tasks.{name}: broken (longest must be the number of tokens of the longest example)")
+    types = {"tokenizer": Tokenizer, "head": Head, "reader": InputReader, "tta": TestTimeAugmentation | None}
+    parts = {part: _decode_as(kind, reader, content.get(part), f"tasks.{name}.{part}") for part, kind in types.items()}
+    return ModelTask(**parts, longest=content["longest"])
+
+
+def _decode_as(kind: Any, reader: ConfigReader, content: object, path: str) -> Any:
+    """Decode a part, and raise InputError if the part is of another class than `kind`."""
+    part = reader.decode(content, path)
+    if not isinstance(part, kind):
+        raise InputError(f"{path}: broken (a {type(part).__name__} cannot be this part of a model)")
+    return part
+
+
+def check_files(folder: Path, hashes: Mapping[str, str]) -> None:
+    """Raise InputError if a file of the folder is missing or has another hash than in config.json."""
+    found = hash_each({name: file_name(folder, name) for name in hashes if file_name(folder, name).is_file()})
+    for name, digest in hashes.items():
+        if found.get(name) != digest:
+            fault = "is missing" if name not in found else "has changed since it was written"
+            raise InputError(f"{folder / name} {fault}: copy the model's folder again")
+
+
+def distinct_weights(network: nn.Module) -> dict[str, Tensor]:
+    """Return the weights and buffers of a network on the CPU. A tied weight has only its first name."""
+    names: dict[tuple[Any, ...], str] = {}
+    state = network.state_dict()
+    for name, weight in state.items():
+        names.setdefault((weight.data_ptr(), weight.shape, weight.stride()) if weight.numel() else (name,), name)
+    return {name: state[name].cpu().contiguous() for name in names.values()}
+
+
+def _load_weights(folder: Path, network: nn.Module) -> None:
+    weights, expected = _read_tensors(folder / WEIGHTS_FILE), distinct_weights(network)
+    for name in sorted(weights.keys() ^ expected.keys()):
+        fault = "is missing" if name in expected else "is not expected"
+        raise InputError(f"{folder / WEIGHTS_FILE}: the weight {name} {fault}: the model's classes have changed")
+    for name, weight in weights.items():
+        if weight.shape != expected[name].shape:
+            raise InputError(
+                f"{folder / WEIGHTS_FILE}: the weight {name} has the shape {tuple(weight.shape)}, "
+                f"but the model's classes need {tuple(expected[name].shape)}"
+            )
+    network.load_state_dict(weights, strict=False)
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise InputError(f"{path} cannot be read: {one_line(error)}") from error
+
+
+def folder_hash(folder: Path) -> str:
+    """Return one hash of all files of a model's folder, for example to name the model in a log."""
+    return hash_all(hash_each({path.name: path for path in sorted(folder.iterdir()) if path.is_file()}))
