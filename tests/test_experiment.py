@@ -100,7 +100,7 @@ POSITIVE = ("learning_rate", "grad_clip", "flops")
         {"trainable": "some"},
         {"loss_weighting": "learned"},
         {"weight_decay": -0.1},
-        {"num_workers": -1},
+        *({"num_workers": value} for value in (-1, 1001, 2**63)),
         {"schedule": "linear"},
         {"precision": "fp16"},
         {"compile": "yes"},

@@ -21,6 +21,9 @@ from unifier.settings import REQUIRED, flatten, keyword_arguments, list_settings
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
 
+MAX_INTEGER = 2**53
+"""Largest absolute value of an integer setting. With larger numbers, the sizes of tensors overflow."""
+
 
 def list_experiments(file: str | Path) -> dict[str, Callable[..., Experiment | Comparison]]:
     """Return the experiments and comparisons of a file, as a mapping from names to functions.
@@ -205,8 +208,15 @@ def parse_setting(name: str, value: Any, kind: Any) -> Any:
     A text value may be `none`, JSON, or a list whose items are separated by commas.
 
     Raises:
-        InputError: The value does not fit the type.
+        InputError: The value does not fit the type, or is an integer above `MAX_INTEGER`.
     """
+    parsed = _convert_setting(name, value, kind)
+    if isinstance(parsed, int) and abs(parsed) > MAX_INTEGER:
+        raise InputError(f"the setting {name}={parsed} does not fit: at most {MAX_INTEGER:,} is possible")
+    return parsed
+
+
+def _convert_setting(name: str, value: Any, kind: Any) -> Any:
     adapter = TypeAdapter(kind)
     if isinstance(value, str) and value.lower() in ("none", "null"):
         with suppress(ValidationError):
@@ -223,7 +233,7 @@ def parse_setting(name: str, value: Any, kind: Any) -> Any:
             except ValidationError as error:
                 wrong = error.errors()[0]["input"]
                 reason = f"{wrong!r}: {_reason(error)}" if is_list and wrong != value else reason
-            except ValueError:  # The text is not JSON.
+            except (ValueError, RecursionError):  # The text is not JSON, or is nested too deeply.
                 continue
     raise InputError(f"the setting {name}={value!r} does not fit: {reason}")
 

@@ -87,6 +87,7 @@ def describe_limit(error: BaseException | None) -> str:
     if not isinstance(error, MemoryError | RuntimeError):
         return ""
     line = one_line(error)
-    if isinstance(error, MemoryError) or "can't allocate memory" in line or "out of memory" in line:
+    reasons = ("can't allocate memory", "out of memory", "size calculation overflowed")
+    if isinstance(error, MemoryError) or any(reason in line for reason in reasons):
         return f"out of memory ({line}){HINTS[errno.ENOMEM]}"
     return f"{line}{HINTS[errno.EAGAIN]}" if "can't start new thread" in line else ""

@@ -3,11 +3,14 @@
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
 Mutation = Callable[[Random, bytes], bytes]
+
+Mutator = Callable[[Random, bytes], tuple[str, bytes]]
+"""Function that returns the name of a mutation and the mutated content."""
 
 EXTREMES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 2**63 - 1, 2**64 - 1)
 """Integers that overflow counters and sizes in headers."""
@@ -148,36 +151,33 @@ def mutate_bytes(rng: Random, content: bytes) -> tuple[str, bytes]:
 
 def mutate_json(rng: Random, content: bytes) -> tuple[str, bytes]:
     """Change a random value of a JSON text: another type, a missing or additional key, NaN, or a deep list."""
-    value = json.loads(content)
     while True:
-        spots = _spots(value)
-        kind = rng.choice(("replace", "remove", "repeat", "add", "nest"))
-        if kind == "nest" or not spots:
-            deep = rng.choice((2, 50, 100_000))
-            at = rng.choice(spots) if spots else None
-            changed = "[" * deep + "]" * deep
-            if at is None:
-                return f"{kind} {deep}", changed.encode()
-            at[0][at[1]] = "\x00nest"
-            return f"{kind} {deep}", json.dumps(value).replace('"\\u0000nest"', changed).encode()
-        parent, key = rng.choice(spots)
-        if kind == "remove":
-            del parent[key]
-        elif kind == "replace":
-            parent[key] = rng.choice((*ODD_VALUES, rng.choice(spots)[0]))
-        elif kind == "repeat" and isinstance(parent, list):
-            parent[key:key] = [parent[key]] * rng.choice((1, 3, 1000))
-        elif kind == "add" and isinstance(parent, dict):
-            parent[rng.choice(("", "x", "\x1b[2J", "nan", key + "2"))] = rng.choice(ODD_VALUES)
-        else:
-            continue
-        try:
-            changed = json.dumps(value).encode()
-        except (ValueError, RecursionError):  # A container inside itself.
-            value = json.loads(content)
-            continue
-        if json.dumps(json.loads(content)).encode() != changed:
-            return f"{kind} {key}", changed
+        value = json.loads(content)
+        if rng.random() < 0.1:
+            depth, spots = rng.choice((2, 50, 100_000)), _spots(value)
+            parent, key = rng.choice(spots)
+            parent[key] = "\x00nest"
+            nested = "[" * depth + "]" * depth
+            return f"{depth} lists in {key}", json.dumps(value).replace('"\\u0000nest"', nested).encode()
+        name = mutate_value(rng, value, ODD_VALUES)
+        changed = json.dumps(value).encode()
+        if changed != json.dumps(json.loads(content)).encode():
+            return name, changed
+
+
+def mutate_value(rng: Random, value: Any, odd_values: Sequence[Any]) -> str:
+    """Change a random entry of nested dictionaries and lists, and return the name of the mutation."""
+    parent, key = rng.choice(_spots(value))
+    kind = rng.choice(("replace", "replace", "remove", "repeat", "add"))
+    if kind == "remove":
+        del parent[key]
+    elif kind == "repeat" and isinstance(parent, list):
+        parent[key:key] = [parent[key]] * rng.choice((1, 3, 1000))
+    elif kind == "add" and isinstance(parent, dict):
+        parent[rng.choice(("", "x", "\x1b[2J", "nan", f"{key}2"))] = rng.choice(odd_values)
+    else:
+        kind, parent[key] = "replace", rng.choice(odd_values)
+    return f"{kind} {key}"
 
 
 def mutate_table(rng: Random, content: bytes) -> tuple[str, bytes]:
@@ -209,6 +209,11 @@ def mutate_table(rng: Random, content: bytes) -> tuple[str, bytes]:
         csv.writer(text, delimiter=delimiter, lineterminator=end, quoting=quoting).writerows(rows)
         if (changed := text.getvalue().encode(errors="surrogatepass")) != content and rows:
             return f"{kind} {column}", changed
+
+
+def mutate_json_file(rng: Random, content: bytes) -> tuple[str, bytes]:
+    """Change a value of a JSON text, or in one of four cases its bytes."""
+    return mutate_bytes(rng, content) if rng.random() < 0.25 else mutate_json(rng, content)
 
 
 def _offset(rng: Random, content: bytes) -> int:

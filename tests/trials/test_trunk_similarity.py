@@ -1,5 +1,6 @@
 """Similarity of trunks: the pairs that are compared, their measures, and the rows that are left out."""
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,9 @@ def test_unusable_rows_are_named(tmp_path: Path) -> None:
         make_row(tmp_path / "good", arrays()),
         make_row(tmp_path / "missing", None),
         make_row(tmp_path / "broken", None),
+        make_row(tmp_path / "bytes", None),
+        make_row(tmp_path / "nan", {"digits/columns": np.full((30, 6), np.nan)}),
+        make_row(tmp_path / "flat", {"digits/columns": np.ones(30)}),
         make_row(tmp_path / "few", arrays(examples=NUM_NEIGHBORS)),
         make_row(tmp_path / "another", arrays(), task="music"),
         make_row(tmp_path / "longer", arrays(examples=40), mode="transfer"),
@@ -73,9 +77,12 @@ def test_unusable_rows_are_named(tmp_path: Path) -> None:
     ]
     (tmp_path / "changed" / "hashes.json").write_text('{"representations.npz": "of another file"}')
     (tmp_path / "broken" / "representations.npz").write_text("torn")
+    with zipfile.ZipFile(tmp_path / "bytes" / "representations.npz", "w") as archive:
+        archive.writestr("digits/columns.npy", "not an array")
     pairs, problems = compare_representations(tmp_path, rows)
     assert {(pair["a"]["mode"], pair["b"]["mode"]) for pair in pairs} == {("solo", "joint")}
-    expected = {"missing": "no such file", "broken": "broken", "few": "10 ex", "another": "0 ex", "longer": "40 ex"}
+    expected = dict.fromkeys(("broken", "bytes", "nan", "flat"), "broken")
+    expected = {"missing": "no such file", **expected, "few": "10 ex", "another": "0 ex", "longer": "40 ex"}
     expected["changed"] = "SHA-256"
     for line, (folder, message) in zip(problems, expected.items(), strict=True):
         assert str(tmp_path / folder) in line

@@ -197,11 +197,12 @@ def ordered_map(
         num_workers = torch.get_num_threads() if expected > MIN_SECONDS_FOR_WORKERS else 0
     # If TOKENIZERS_PARALLELISM is not set, Hugging Face's tokenizers print a warning for every new process.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    batch_size = min(max(CHUNK_EXAMPLES * MAX_CHUNK_BYTES // size, 1), CHUNK_EXAMPLES)
     loader = DataLoader(
         encoding,
-        batch_size=min(max(CHUNK_EXAMPLES * MAX_CHUNK_BYTES // size, 1), CHUNK_EXAMPLES),
+        batch_size=batch_size,
         sampler=range(CHUNK_EXAMPLES, len(examples)),
-        num_workers=num_workers,
+        num_workers=min(num_workers, -(-remaining // batch_size)),
         collate_fn=list,
         # Without its own generator, the loader would draw from torch's global generator.
         # The random numbers of a run would then depend on the content of the cache.

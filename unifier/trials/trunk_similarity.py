@@ -6,7 +6,6 @@ from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from unifier.analysis.representation import calibrate, nearest_neighbors, simila
 from unifier.comparison import TRIAL_KEYS, TrialRow
 from unifier.files import read_bytes
 from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import one_line
 
 NUM_NEIGHBORS = 10
 """Number of nearest neighbors, as in Huh et al. 2024."""
@@ -87,8 +87,10 @@ def read_layers(base: Path, row: TrialRow, like: Mapping[str, Tensor] | None) ->
     try:
         with np.load(content) as arrays:
             layers = {name.removeprefix(prefix): arrays[name] for name in arrays.files if name.startswith(prefix)}
-    except (OSError, ValueError, BadZipFile) as error:
-        raise InputError(f"{path}: broken ({error})") from error
+        if fault := next((name for name, layer in layers.items() if not _is_finite_matrix(layer)), None):
+            raise ValueError(f"{fault} is not a matrix of finite numbers")
+    except Exception as error:  # A damaged archive raises errors of many types.
+        raise InputError(f"{path}: broken ({one_line(error)})") from error
     examples = min((len(layer) for layer in layers.values()), default=0)
     if examples <= NUM_NEIGHBORS:
         raise InputError(
@@ -97,3 +99,9 @@ def read_layers(base: Path, row: TrialRow, like: Mapping[str, Tensor] | None) ->
     if like and (expected := len(next(iter(like.values())))) != examples:
         raise InputError(f"{path}: {examples} examples of {row['task']}, but another run has {expected}")
     return {name: torch.from_numpy(layer) for name, layer in layers.items()}
+
+
+def _is_finite_matrix(layer: Any) -> bool:
+    """Return True for a floating-point array (E, D). NumPy returns bytes for a file that is not an array."""
+    is_matrix = isinstance(layer, np.ndarray) and layer.ndim == 2 and layer.dtype.kind == "f"
+    return is_matrix and bool(np.isfinite(layer).all())
