@@ -9,6 +9,7 @@ from pathlib import Path
 
 import lazy_loader
 
+# Both calls read the environment and then the password database, so they fail only for a user id without an entry.
 try:
     getpass.getuser()
 except (KeyError, OSError):  # In a container, a user id may have no name, but torch and W&B need a name.
