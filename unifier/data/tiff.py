@@ -17,8 +17,8 @@ from unifier_tokenizers import InputError
 TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 """First bytes of a TIFF file and of a BigTIFF file, in both byte orders."""
 
-MAX_DECOMPRESSED = 1 << 28
-"""Largest number of bytes of the pixels that this module decodes. Pillow's own limit is similar."""
+MAX_DECOMPRESSED = 178_956_970
+"""Largest number of bytes of the pixels that this module decodes. Pillow decodes at most this number of gray pixels."""
 
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER = 256, 257, 258, 259, 262, 266
 _STRIP_OFFSETS, _ORIENTATION, _SAMPLES, _ROWS_PER_STRIP, _STRIP_SIZES, _PLANAR = 273, 274, 277, 278, 279, 284
@@ -126,7 +126,7 @@ class Tiff:
         alpha = self.value(_EXTRA_SAMPLES, 0)
         if samples - colors not in (0, 1):
             raise InputError(f"{samples} channels of unknown meaning: save the picture as gray, RGB or RGBA")
-        if (size := width * height * samples * bits // 8) > MAX_DECOMPRESSED:
+        if (size := width * height * samples * max(bits, 8) // 8) > MAX_DECOMPRESSED:
             raise InputError(f"its pixels have {size:,} bytes, over {MAX_DECOMPRESSED:,}: save a smaller picture")
         planes = samples if self.value(_PLANAR, 1) == 2 else 1
         pixels = np.concatenate([self._decode_plane(k, planes, samples // planes) for k in range(planes)], axis=2)
