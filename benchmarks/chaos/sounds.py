@@ -12,7 +12,7 @@ import soundfile
 import torch
 from numpy.typing import NDArray
 
-from unifier.data.audio_files import FORMATS, read_audio
+from unifier.data.audio_files import AUDIO_FORMATS, read_audio
 from unifier_tokenizers import Audio, InputError
 from unifier_tokenizers.audio import resample
 
@@ -117,7 +117,7 @@ def library_cases() -> Iterator[Sound]:
         tolerance = TOLERANCES.get(subtype, 1e-3)
         slack = 4096 if any(part in subtype for part in BLOCKS) else 0
         title = f"{name} {subtype} {endian}"
-        yield Sound(f"{title}.bin", content, samples if name in FORMATS else None, tolerance, slack, rate)
+        yield Sound(f"{title}.bin", content, samples if name in AUDIO_FORMATS else None, tolerance, slack, rate)
         for share in (0.4, 0.9, 0.995):
             yield Sound(f"{title} cut at {share}.bin", content[: int(share * len(content))], None)
 
@@ -216,7 +216,7 @@ def container_cases() -> Iterator[Sound]:
         ("a.wav", "a.mp3", "a.ogg", "a.flac"), (("FLAC", "PCM_24"), ("AIFF", "PCM_16"), ("W64", "PCM_16"))
     ):
         yield Sound(f"{kind} named {name}", written(format=kind, subtype=subtype), TONE)
-    for kind in sorted(FORMATS - {"MP3", "OGG", "WAVEX"}):
+    for kind in sorted(AUDIO_FORMATS - {"MP3", "OGG", "WAVEX"}):
         yield Sound(f"stereo {kind}.bin", written(STEREO, format=kind, subtype="PCM_16"), STEREO)
     ogg = written(format="OGG")
     yield Sound("stereo.ogg", written(STEREO, format="OGG"), STEREO, 0.1, 4096)

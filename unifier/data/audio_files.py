@@ -22,7 +22,7 @@ AUDIO_SUFFIXES = frozenset(
 UNKNOWN_FRAMES = 2**62
 """If a FLAC file does not contain its length, libsndfile reports at least this number of samples."""
 
-FORMATS = frozenset({"AIFF", "AU", "CAF", "FLAC", "MP3", "NIST", "OGG", "RF64", "W64", "WAV", "WAVEX"})
+AUDIO_FORMATS = frozenset({"AIFF", "AU", "CAF", "FLAC", "MP3", "NIST", "OGG", "RF64", "W64", "WAV", "WAVEX"})
 """Formats that are read. Other formats of libsndfile are refused, because they do not show if their end is missing."""
 
 MAX_AMPLITUDE = 2.0**31
@@ -111,7 +111,7 @@ def read_audio(path: Path, archive: Archive | None = None) -> Audio:
     """
     try:
         with open_audio(path, archive) as file:
-            if file.format not in FORMATS or file.subtype in ("MPEG_LAYER_I", "MPEG_LAYER_II"):
+            if file.format not in AUDIO_FORMATS or file.subtype in ("MPEG_LAYER_I", "MPEG_LAYER_II"):
                 raise InputError(
                     f"{path} is a sound of the format {file.format_info}, {file.subtype_info}: save it as WAV or FLAC"
                 )
