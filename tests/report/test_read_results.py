@@ -18,6 +18,8 @@ from unifier.report.summary import joint_effect
 from unifier.training.result import Result
 from unifier_tokenizers import InputError
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
 
 from tests.report.conftest import JOINT, make_comparison, make_representation, make_row, make_seeds
 from unifier.files import write_json
@@ -16,6 +15,8 @@ from unifier.report.page import report_on
 from unifier.report.read_results import read_results
 from unifier.training.artifacts import hash_run_files
 from unifier_tokenizers import InputError
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 SEED, NUM_MUTATIONS = 0, 5
 
@@ -28,13 +29,6 @@ ODD_CELLS = (["x"], ["nan"], ["-1e400"], ["9" * 400], [], ["1", "2"], ["a\x1b"])
 
 FILES = ("comparison.json", "result.json", "settings.json", "metrics.csv", "samples.json", "attention.json")
 MORE_FILES = ("lengths.json", "predictions.csv", "confusions.json", "interference.csv")
-
-
-@pytest.fixture(autouse=True)
-def _no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write empty figures, because drawing them takes most of the time."""
-    svg = '<svg xmlns="http://www.w3.org/2000/svg"><style></style></svg>'
-    monkeypatch.setattr(Figure, "savefig", lambda _, file, **_options: file.write(svg))
 
 
 @pytest.fixture(scope="module")
@@ -113,16 +107,18 @@ def test_mutated_files_are_named_or_read(name: str, whole: Path, tmp_path: Path)
             path.write_bytes(kept)
 
 
-@pytest.mark.parametrize("name", ["metrics.csv", "samples.json", "attention.json", "lengths.json", "confusions.json"])
 @pytest.mark.parametrize("content", [None, b"", b'{"a": ', b"\xff"])
-def test_missing_and_torn_files_are_named(name: str, content: bytes | None, whole: Path, tmp_path: Path) -> None:
+def test_missing_and_torn_files_are_named(content: bytes | None, whole: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(whole, tmp_path / "copy")
-    path = min((folder / "translation").glob(f"*/{name}"))
-    write_json(path.with_name("hashes.json"), hash_run_files(path.parent))
-    path.unlink() if content is None else path.write_bytes(content)
+    run = min((folder / "translation").iterdir())
+    write_json(run / "hashes.json", hash_run_files(run))
+    names = ("metrics.csv", "samples.json", "attention.json", "lengths.json", "confusions.json")
+    for name in names:
+        (run / name).unlink() if content is None else (run / name).write_bytes(content)
     page, problems = report_on(folder)
-    assert [line for line in problems if line.startswith(f"{name} of {path.parent.name}")]
-    assert f"{name} of {path.parent.name}" in page.read_text()
+    for name in names:
+        assert [line for line in problems if line.startswith(f"{name} of {run.name}")], name
+        assert f"{name} of {run.name}" in page.read_text()
 
 
 @pytest.mark.parametrize("name", ["metrics.csv", "attention-digits-0.svg"])
