@@ -43,8 +43,8 @@ HASHES_FILE = "hashes.json"
 SEAL = "sha256"
 """The last key of a sealed JSON file. Its value is the SHA-256 hash of the file without this value."""
 
-CHANGED = "broken (its SHA-256 hash has changed); restore the file, or to keep an edit, delete its hash in"
-"""The fault of a file with another hash than the recorded hash. The name of the file with the hash follows."""
+CHANGED = "broken (its SHA-256 hash has changed); restore the file, or to keep an edit, delete"
+"""The fault of a file with another hash than the recorded hash. The entry that contains the hash follows."""
 
 
 def is_recoverable(error: BaseException) -> bool:
@@ -165,7 +165,7 @@ def read_bytes(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     content = _read_limited(path, max_bytes)
     recorded = recorded_hashes(path.parent).get(path.name)
     if recorded is not None and recorded != sha256(content).hexdigest():
-        raise InputError(f"{path}: {CHANGED} {HASHES_FILE}")
+        raise InputError(f"{path}: {CHANGED} its entry in {HASHES_FILE}")
     return content
 
 
@@ -229,7 +229,7 @@ def parse_json(path: Path, data: bytes, **required: type) -> dict[str, Any]:
         raise InputError(f"{path}: broken (a JSON object is expected)")
     if isinstance(digest := content.get(SEAL), str):
         if sha256(data.replace(digest.encode(errors="replace"), b"")).hexdigest() != digest:
-            raise InputError(f"{path}: {CHANGED} the file")
+            raise InputError(f'{path}: {CHANGED} its last entry "{SEAL}"')
         del content[SEAL]
     if missing := [name for name, kind in required.items() if not isinstance(content.get(name), kind)]:
         raise InputError(f"{path}: broken (it lacks {', '.join(missing)})")
