@@ -58,12 +58,12 @@ def open_audio(path: Path, archive: Archive | None = None) -> soundfile.SoundFil
             return sound  # libsndfile reads a path faster than an open stream.
         content = read_content(path)
     content = content[skip_tags(content) :]
-    if content.startswith(_SOUND_STARTS):
-        sound = soundfile.SoundFile(BytesIO(content))
-        if not sound.subtype.startswith("MPEG"):
-            return sound
-        content = _wav_data(content)
     try:
+        if content.startswith(_SOUND_STARTS):
+            sound = soundfile.SoundFile(BytesIO(content))
+            if not sound.subtype.startswith("MPEG"):
+                return sound
+            content = _wav_data(content)
         content = add_mp3_length(content) or content
     except InputError as error:
         raise InputError(f"{path} cannot be read as a sound: {error}") from error
@@ -71,14 +71,16 @@ def open_audio(path: Path, archive: Archive | None = None) -> soundfile.SoundFil
 
 
 def _wav_data(content: bytes) -> bytes:
-    """Return the samples of a WAV file: the content of the chunk `data`. If a part is missing, add an empty frame."""
+    """Return the content of the chunk `data` of a WAV file. Raises InputError if a part is missing."""
     at = 12
     while content[at : at + 4] != b"data" and at < len(content):
         size = int.from_bytes(content[at + 4 : at + 8], "little")
         at += 8 + size + size % 2
     size = int.from_bytes(content[at + 4 : at + 8], "little")
     data = content[at + 8 : at + 8 + size]
-    return data if len(data) == size or size >= _STREAM_SIZES["data"] else data + data[:4]
+    if len(data) < size < _STREAM_SIZES["data"]:
+        raise InputError("the end of the file is missing")
+    return data
 
 
 def _nist_samples(content: bytes) -> int:
