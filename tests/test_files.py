@@ -12,6 +12,7 @@ from io import TextIOBase
 from pathlib import Path
 from signal import SIGINT, raise_signal
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -36,6 +37,12 @@ def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(KeyboardInterrupt):
         files.write_bytes(path, b"new")
     assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("file", b"old")]
+
+
+def test_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "replace", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    with pytest.raises(OSError, match=r"a\.csv"):
+        files.write_bytes(tmp_path / "a.csv", b"1")
 
 
 def test_temporary_files_are_new_and_those_of_killed_processes_are_deleted(tmp_path: Path) -> None:

@@ -89,8 +89,10 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
             file.write(content)
             file.flush()
             temporary.replace(path)
-        except BaseException:  # KeyboardInterrupt must remove the temporary file too.
+        except BaseException as error:  # KeyboardInterrupt must remove the temporary file too.
             temporary.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.filename is None:  # Python names no file on a full disk.
+                error.filename = str(path)
             raise
 
 

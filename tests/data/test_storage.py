@@ -1,9 +1,11 @@
 """Ragged arrays return what was appended, padded into batches, and take little memory."""
 
 import gc
+import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,6 +63,23 @@ def test_unread_tensors_take_no_memory() -> None:
     batch, _ = ragged.padded([3, 90], 0)
     assert torch.equal(batch[1], tensor)
     assert peak_memory("cpu") - before < 60 * 2**20
+
+
+def test_full_disk_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ignored, limits = list[Any](), resource.getrlimit(resource.RLIMIT_FSIZE)
+    monkeypatch.setattr("sys.unraisablehook", ignored.append)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    array = MemmapArray(np.uint8)
+    array.append(np.zeros(100, np.uint8))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(OSError, match=str(tmp_path)):
+            array.read()
+        del array
+        gc.collect()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert ignored == []
 
 
 def test_view_opens_no_file_and_deleted_array_closes_its_files() -> None:

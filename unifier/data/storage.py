@@ -1,10 +1,11 @@
 """Arrays stored in files: `MemmapArray` for rows of equal shape, `RaggedArray` for tensors of different lengths."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import Any, NamedTuple, final
+from tempfile import TemporaryFile, gettempdir
+from typing import IO, Any, NamedTuple, final
 from weakref import finalize
 
 import numpy as np
@@ -146,7 +147,8 @@ class MemmapArray:
         self._rows = 0
         # If `read` is never called, the finalizer closes the file.
         self._file = TemporaryFile() if file is None else file.open("w+b")  # noqa: SIM115
-        finalize(self, self._file.close)
+        self._path = file or gettempdir()
+        finalize(self, _discard, self._file)
         self._array: NDArray[Any] | None = None
 
     @staticmethod
@@ -158,7 +160,8 @@ class MemmapArray:
 
     def append(self, rows: NDArray[Any]) -> None:
         """Append rows (m, ...). Appending is impossible after the first read."""
-        self._file.write(np.ascontiguousarray(rows, self.dtype).data)
+        with _naming_errors(self._path):
+            self._file.write(np.ascontiguousarray(rows, self.dtype).data)
         self._rows += len(rows)
 
     def __len__(self) -> int:
@@ -167,13 +170,29 @@ class MemmapArray:
     def read(self) -> NDArray[Any]:
         """Return all rows (n, ...)."""
         if self._array is None:
-            self._file.flush()
+            with _naming_errors(self._path):
+                self._file.flush()
             shape = (self._rows, *self.row_shape)
             # With the mode "r+", torch prints no warning about read-only arrays. An empty file cannot be memory-mapped.
             mapped = np.memmap(self._file, self.dtype, "r+", shape=shape) if self._rows else np.empty(shape, self.dtype)
             self._file.close()
             self._array = np.asarray(mapped)
         return self._array
+
+
+@contextmanager
+def _naming_errors(path: Path | str) -> Generator[None]:
+    """Add the path of a file, or the folder of temporary files, to an error such as a full disk."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+def _discard(file: IO[bytes]) -> None:
+    with suppress(OSError):  # On a full disk, closing the file fails again.
+        file.close()
 
 
 class _View(NamedTuple):
