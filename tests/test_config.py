@@ -203,18 +203,13 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def test_experiment_is_found_by_return_annotation(folder: Path) -> None:
-    path = write(folder, "study_alone.py", ONE.format(name="alone"))
+@pytest.mark.parametrize("place", ["plain", "12:30"])
+def test_experiment_is_found_by_return_annotation(place: str, folder: Path) -> None:
+    path = write(folder / place, "study_alone.py", ONE.format(name="alone"))
     assert (list(config.list_experiments(path)), config.load_experiment(str(path)).__name__) == (["alone"], "alone")
     assert config.load_experiment(f"{path}:alone").__name__ == "alone"
     with pytest.raises(InputError, match=r"'helper'.*study_alone\.py:alone"):
         config.load_experiment(f"{path}:helper")
-
-
-def test_path_may_contain_colons(folder: Path) -> None:
-    path = write(folder / "12:30", "study_timed.py", ONE.format(name="timed"))
-    assert config.load_experiment(str(path)).__name__ == "timed"
-    assert config.load_experiment(f"{path}:timed").__name__ == "timed"
 
 
 def test_unreadable_annotation_of_helper_is_ignored(folder: Path) -> None:
