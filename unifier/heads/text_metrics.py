@@ -1,9 +1,11 @@
 """The metrics BLEU and chrF, which compare generated texts with reference texts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
@@ -43,15 +45,26 @@ def text_scores(predictions: Sequence[str], references: Sequence[str], language:
         uses the tokens of "13a" (Post 2018) or of a tokenizer in `UNSPACED_LANGUAGES`. "bleu_moses_lower" uses the
         lowercase tokens of `moses`.
     """
-    cased = _bleu(references, tokenize=UNSPACED_LANGUAGES.get(language, "13a"))
-    scores = {"bleu": _score(cased, predictions, references), "chrf": _score(CHRF(), predictions, references)}
-    if language not in UNSPACED_LANGUAGES:
-        tokenized, tokenized_references = moses(predictions, language), moses(references, language)
-        metric = _bleu(tokenized_references, lowercase=True, tokenize="none", force=True)
-        lower = _score(metric, tokenized, tokenized_references)
-        tokens = f"tok:moses-norm-{language}-sacremoses-{version('sacremoses')}"
-        scores["bleu_moses_lower"] = lower._replace(signature=lower.signature.replace("tok:none", tokens))
+    tokens = f"tok:moses-norm-{language}-sacremoses-{version('sacremoses')}"
+    scores: dict[str, TextScore] = {}
+    for name, metric, texts, targets in _metrics(predictions, references, language):
+        score = metric.corpus_score(texts, [targets]).score
+        # sacreBLEU adds the number of references to the signature when the score is computed.
+        scores[name] = TextScore(score, str(metric.get_signature()).replace("tok:none", tokens))
     return scores
+
+
+def text_statistics(
+    predictions: Sequence[str], references: Sequence[str], language: str
+) -> dict[str, tuple[NDArray[np.int64], Callable[[NDArray[np.int64]], float]]]:
+    """Return sacreBLEU's statistics (texts, S) for each score of `text_scores`, and the function that scores a sum."""
+    statistics: dict[str, tuple[NDArray[np.int64], Callable[[NDArray[np.int64]], float]]] = {}
+    for name, metric, texts, targets in _metrics(predictions, references, language):
+        # sacreBLEU has no public methods for statistics per text. Its own significance tests use these methods.
+        extract: Any = metric._extract_corpus_statistics  # pyright: ignore[reportPrivateUsage]
+        compute: Any = metric._compute_score_from_stats  # pyright: ignore[reportPrivateUsage]
+        statistics[name] = np.array(extract(texts, [targets])), lambda total, compute=compute: compute(total).score
+    return statistics
 
 
 def sentence_bleu(predictions: Sequence[str], references: Sequence[str], language: str) -> float:
@@ -70,10 +83,16 @@ def moses(texts: Sequence[str], language: str) -> list[str]:
     return [" ".join(tokenizer.tokenize(normalizer.normalize(text.lower()), escape=False)) for text in texts]
 
 
-def _score(metric: BLEU | CHRF, predictions: Sequence[str], references: Sequence[str]) -> TextScore:
-    score = metric.corpus_score(predictions, [references]).score
-    # sacreBLEU adds the number of references to the signature when the score is computed.
-    return TextScore(score, str(metric.get_signature()))
+def _metrics(
+    predictions: Sequence[str], references: Sequence[str], language: str
+) -> Iterator[tuple[str, BLEU | CHRF, Sequence[str], Sequence[str]]]:
+    """Yield the name, the metric and the prepared texts of each score of `text_scores`."""
+    yield "bleu", _bleu(references, tokenize=UNSPACED_LANGUAGES.get(language, "13a")), predictions, references
+    yield "chrf", CHRF(), predictions, references
+    if language not in UNSPACED_LANGUAGES:
+        tokenized, tokenized_references = moses(predictions, language), moses(references, language)
+        metric = _bleu(tokenized_references, lowercase=True, tokenize="none", force=True)
+        yield "bleu_moses_lower", metric, tokenized, tokenized_references
 
 
 def _bleu(references: Sequence[str], **options: Any) -> BLEU:

@@ -1,0 +1,122 @@
+"""95 % intervals of test scores over test examples: Wilson's interval, and the bootstrap."""
+
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unifier.heads.classification import ClassificationHead
+from unifier.heads.head import Head
+from unifier.heads.text_generation import TextGenerationHead
+
+RESAMPLES = 1000
+"""Number of bootstrap resamples."""
+
+MIN_RESAMPLES = 100
+"""Smallest number of bootstrap resamples from which an interval is computed."""
+
+MAX_BOOTSTRAP_SECONDS = 1.0
+"""Maximum time for resampling with a head's own `metrics`, which may be slow."""
+
+
+@final
+class ScoreInterval(NamedTuple):
+    """A 95 % interval of a score over test examples, with its method in words."""
+
+    low: float
+    high: float
+    method: str
+
+
+def score_intervals(head: Head, predictions: Sequence[Any], targets: Sequence[Any]) -> dict[str, ScoreInterval]:
+    """Return the 95 % interval of each metric over test examples, which count as independent.
+
+    An accuracy has Wilson's interval (Wilson 1927), which also holds near 0 % and 100 %. Other metrics have the
+    percentile bootstrap (Efron & Tibshirani 1993, section 13.3). A metric that is often undefined has no interval.
+
+    Args:
+        head: The head that made the predictions.
+        predictions: One prediction per test example.
+        targets: The raw targets of the test examples.
+    """
+    if len(targets) < 2:
+        return {}
+    if isinstance(head, ClassificationHead):
+        true = np.array([int(head.encode(target)) for target in targets])
+        predicted = torch.stack([*predictions]).argmax(-1).numpy()
+        f1 = _percentiles({"macro_f1": _macro_f1_resamples(true, predicted, len(head.labels))})
+        return {"accuracy": wilson_interval(int((true == predicted).sum()), len(true)), **f1}
+    if isinstance(head, TextGenerationHead):
+        # The import is here, so sacreBLEU is loaded only if texts are scored.
+        from unifier.heads.text_metrics import text_statistics
+
+        return _percentiles(
+            {
+                name: [score(total) for total in _draw(np.ones(len(targets), np.int64)) @ statistics]
+                for name, (statistics, score) in text_statistics(predictions, targets, head.language).items()
+            }
+        )
+    return _percentiles(_resampled_metrics(head, predictions, targets))
+
+
+def wilson_interval(right: int, total: int) -> ScoreInterval:
+    """Return Wilson's 95 % interval of the share of right answers, in percent."""
+    from scipy.stats import binomtest
+
+    low, high = binomtest(right, total).proportion_ci(method="wilson")
+    return ScoreInterval(100 * float(low), 100 * float(high), "Wilson")
+
+
+def _percentiles(resampled: Mapping[str, Sequence[float]]) -> dict[str, ScoreInterval]:
+    intervals: dict[str, ScoreInterval] = {}
+    for name, scores in resampled.items():
+        finite = np.array(scores)[np.isfinite(scores)]
+        if len(finite) >= MIN_RESAMPLES:
+            low, high = np.quantile(finite, [0.025, 0.975]).tolist()
+            intervals[name] = ScoreInterval(low, high, f"percentile bootstrap, {len(finite):,} resamples")
+    return intervals
+
+
+def _draw(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the counts (RESAMPLES, K) of K kinds of examples in resamples, given the counts (K,) in the test split."""
+    return np.random.default_rng(0).multinomial(counts.sum(), counts / counts.sum(), size=RESAMPLES)
+
+
+def _macro_f1_resamples(true: NDArray[np.int64], predicted: NDArray[np.int64], classes: int) -> Sequence[float]:
+    """Return the macro F1 score of each resample in percent, as in `ClassificationHead.metrics`.
+
+    A resample of examples is a multinomial draw of the cells of the confusion matrix.
+    """
+    from scipy.sparse import csr_array
+
+    cells, counts = np.unique(true * classes + predicted, return_counts=True)
+    drawn = _draw(counts).T
+    rows, ones = np.arange(len(cells)), np.ones(len(cells))
+    expected, answered = (csr_array((ones, (label, rows)), (classes, len(cells))) for label in divmod(cells, classes))
+    marginals = expected @ drawn + answered @ drawn
+    right = expected.multiply(answered) @ drawn
+    # A class that is neither in the targets nor in the predictions has no F1 score.
+    f1 = np.divide(2 * right, marginals, out=np.full(marginals.shape, np.nan), where=marginals > 0)
+    return (100 * np.nanmean(f1, axis=0)).tolist()
+
+
+def _resampled_metrics(head: Head, predictions: Sequence[Any], targets: Sequence[Any]) -> dict[str, list[float]]:
+    """Return the metrics of resamples, as many as fit into `MAX_BOOTSTRAP_SECONDS`."""
+    rng, deadline = np.random.default_rng(0), time.perf_counter() + MAX_BOOTSTRAP_SECONDS
+    scores: dict[str, list[float]] = {}
+    # The metrics of a plug-in may fail if all examples of a resample have the same target.
+    with suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(RESAMPLES):
+            chosen = rng.integers(len(targets), size=len(targets)).tolist()
+            metrics = head.checked_metrics([predictions[k] for k in chosen], [targets[k] for k in chosen])
+            for name, score in metrics.items():
+                scores.setdefault(name, []).append(score)
+            if time.perf_counter() > deadline:
+                break
+    return scores
