@@ -192,6 +192,7 @@ def test_unknown_arguments_are_refused(arguments: list[str], capsys: Capture) ->
     assert "key=value" not in error, "settings are not required"
 
 
+@pytest.mark.slow
 def test_failed_run_prints_traceback_and_folder(file: Path, tmp_path: Path, capsys: Capture) -> None:
     assert run(f"{file}:breaking", "--out", str(tmp_path)) == 1
     printed = capsys.readouterr()

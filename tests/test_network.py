@@ -40,6 +40,7 @@ def experiment() -> Experiment:
     return Experiment(Transformer(D, 1, 2, 12, dropout=0.5), tasks, Training(steps=1), name="predict")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["digits", "en-fr"])
 def test_predictions_equal_those_of_a_test(task: str) -> None:
     module = UnifierModule(experiment()).eval()

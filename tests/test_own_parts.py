@@ -185,6 +185,7 @@ def test_bools_of_several_lengths_are_refused() -> None:
         split.add(Units(torch.zeros(1, 2), torch.zeros(1, 2, dtype=torch.long)), torch.ones(2).bool(), 2)
 
 
+@pytest.mark.slow
 def test_predictions_are_one_per_example(tmp_path: Path) -> None:
     class Flat(Scored):
         def predict(self, tokens: Tokens) -> Sequence[Any]:
@@ -241,6 +242,7 @@ def test_max_score_is_above_0_or_of_a_single_task() -> None:
         replace(alone, tasks={"a": replace(task, head=Scored().given(lambda predictions, targets: {})), "b": task})
 
 
+@pytest.mark.slow
 def test_metrics_of_last_validation_are_kept(tmp_path: Path) -> None:
     sizes = iter(range(100))
 

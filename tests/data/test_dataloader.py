@@ -187,6 +187,7 @@ def test_temperature_sets_the_shares(temperature: float, ratio: float) -> None:
     assert Counter(task for task, _ in loader(splits, temperature=1e-4, steps=50)) == {"large": 49, "small": 1}
 
 
+@pytest.mark.slow
 def test_shares_are_equal_for_different_lengths() -> None:
     splits = {"long": draw_lengths(200, 60), "short": [1] * 17, "other": draw_lengths(90, 8)}
     used: Counter[str] = Counter()

@@ -136,6 +136,7 @@ class Counted(list[Example]):
         return super().__getitem__(index)
 
 
+@pytest.mark.slow
 def test_overlap_reads_a_bounded_sample(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     train, held_out = Counted(examples(*range(25_000))), Counted(examples(*range(5000)))
     source = own(train=train, val=held_out, test=examples(-1))

@@ -39,6 +39,7 @@ def test_grammar_train_has_every_word(grammar: GrammarPairs) -> None:
         assert tested <= trained
 
 
+@pytest.mark.slow
 def test_grammar_texts_are_words_and_spaces(grammar: GrammarPairs) -> None:
     for text in (text for pair in sentences(grammar) for text in pair):
         assert "".join(WORD_START.findall(text)) == text.replace(" ", "")

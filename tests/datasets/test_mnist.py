@@ -30,6 +30,7 @@ def mnist(folder: Path, name: Literal["mnist", "fashion_mnist"] = "mnist") -> MN
 fashion_mnist = partial(mnist, name="fashion_mnist")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [mnist, fashion_mnist])
 def test_mnist_keeps_contract(make: Callable[[Path], MNIST], check_source: Callable[..., None]) -> None:
     check_source(make, named=make is mnist)

@@ -40,6 +40,7 @@ def test_pieces_follow_scores() -> None:
     assert {genre for _, genre in source.split("train")} == set(source.labels)
 
 
+@pytest.mark.slow
 def test_tags_follow_score() -> None:
     source = small_music(target="tags", train=100)
     scores, examples = source.scores("train"), source.split("train")

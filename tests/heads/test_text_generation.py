@@ -108,6 +108,7 @@ def test_search_equals_single_and_forced(
             assert score == pytest.approx(forced_score(head, single(tokens, b), ids, penalty), abs=1e-3)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_samples_equal_uncached_and_forced(head: TextGenerationHead, tokens: Tokens, single: Single) -> None:
     def generators() -> list[torch.Generator]:

@@ -104,6 +104,7 @@ def test_varied_settings_are_listed(file: Path, capsys: pytest.CaptureFixture[st
     assert printed.count("experiment shown") == 1
 
 
+@pytest.mark.slow
 def test_time_is_estimated_unless_it_takes_long(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,6 +116,7 @@ def test_fused_attention_is_counted() -> None:
     assert count(800, 1) - 2 * count(400, 1) + count(0, 1) == pytest.approx(scores, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cell", "gates"), [("lstm", 4), ("gru", 3)])
 def test_recurrent_layers_are_counted(cell: Cell, gates: int) -> None:
     task, examples = pictures()

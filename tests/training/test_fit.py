@@ -93,6 +93,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", FILES)
 def test_failed_artifact_is_a_warning(part: str, run_fake: Run, monkeypatch: Patch, read_json: Any) -> None:
     monkeypatch.setattr(artifacts, part, raise_type_error)
@@ -104,6 +105,7 @@ def test_failed_artifact_is_a_warning(part: str, run_fake: Run, monkeypatch: Pat
     assert {name for name in written if not (result.folder / name).exists()} == {FILES[part]} & written
 
 
+@pytest.mark.slow
 def test_result_is_written_after_trackers_close(run_fake: Run, monkeypatch: Patch, read_json: Any) -> None:
     closed: list[tuple[bool, bool]] = []
 
@@ -221,6 +223,7 @@ def test_divergence_is_the_error_of_the_result(run_fake: Run) -> None:
     assert failure.value.result.error == f"diverged: {failure.value.__cause__}"
 
 
+@pytest.mark.slow
 def test_resume_continues_after_the_checkpoint(run_fake: Run) -> None:
     folder = interrupted_folder(run_fake, settings={"steps": 5})
     train = FakeTrain()
@@ -311,6 +314,7 @@ def test_context_file_is_that_of_the_first_part(origin: str | list[str], tmp_pat
     assert RunContext(tmp_path, "study").file == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("full", ["settings.json", "result.json"])
 def test_full_disk_leaves_no_folder_that_cannot_resume(
     full: str, run_fake: Run, tmp_path: Path, fail_halfway: Any, monkeypatch: Patch
@@ -324,6 +328,7 @@ def test_full_disk_leaves_no_folder_that_cannot_resume(
     assert all(run_fake(resume=folder).status == "finished" for folder in folders)
 
 
+@pytest.mark.slow
 def test_run_is_locked_while_it_trains(run_fake: Run) -> None:
     folder = interrupted_folder(run_fake)
     with lock_folder(folder), pytest.raises(InputError, match="another process"):

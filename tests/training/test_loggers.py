@@ -231,6 +231,7 @@ def test_wandb_run_has_config_metrics_and_files(run: Callable[..., Result]) -> N
     assert exit_codes(records) == [0]
 
 
+@pytest.mark.slow
 def test_wandb_comparison_is_an_evaluation(tmp_path: Path) -> None:
     terms = {"budget_unit": "steps", "budget": 2, "sampling_temperature": "inf", "loss_weighting": "fixed"}
     facts = {"parameters": {"total": 7}, "data": {}, "commit": "abc"}
@@ -253,6 +254,7 @@ def open_wandb(folder: Path, mode: loggers.WandbMode = "offline") -> WeightsAndB
     return WeightsAndBiases(folder, project="p", group="g", job_type="t", tags=[], config={}, mode=mode)
 
 
+@pytest.mark.slow
 def test_wandb_and_tensorboard_accept_long_and_odd_names(tmp_path: Path) -> None:
     """Track runs whose class, file, folder and task have names beyond W&B's limits, and compare the stored run."""
     folder, task = tmp_path / f"a#{'f' * 200}:", f"{'t' * 200}\udcff\n"
@@ -281,6 +283,7 @@ def test_wandb_and_tensorboard_accept_long_and_odd_names(tmp_path: Path) -> None
     assert read_scalars(folder, f"train/{printable(task)}/loss") == [(1, 1.0)]
 
 
+@pytest.mark.slow
 def test_wandb_summary_is_best_validation(tmp_path: Path) -> None:
     tracker = open_wandb(tmp_path)
     for accuracy, loss in ((0.1, 3.0), (0.3, 1.0), (0.2, 2.0)):
@@ -296,6 +299,7 @@ def test_wandb_summary_is_best_validation(tmp_path: Path) -> None:
     assert not any(name.startswith("numbers") for row in history(records) for name in row), "the CSV has no rows"
 
 
+@pytest.mark.slow
 def test_wandb_sweep_reads_last_validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_SWEEP_ID", "thesweep")
     wandb.teardown()  # W&B reads the environment once.
@@ -307,6 +311,7 @@ def test_wandb_sweep_reads_last_validation(tmp_path: Path, monkeypatch: pytest.M
     assert summary(read_records(tmp_path))["val/score"] == 0.25
 
 
+@pytest.mark.slow
 def test_wandb_keeps_checkpoint_of_stopped_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("stopped", "offline"):
         (tmp_path / folder / "checkpoints").mkdir(parents=True)

@@ -111,6 +111,7 @@ def test_long_examples_have_no_attention(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(np.load(tmp_path / "representations.npz")["music/columns"]) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "trunk",
     [MeanAttentionTrunk(D, 1, 16), RecurrentTrunk(D, 1), ConvolutionalTrunk(D, 1), Transformer(D, 0, 2, 16)],
@@ -179,6 +180,7 @@ def test_representation_is_mean_of_one_example() -> None:
             torch.testing.assert_close(found[name][place], columns[0].mean(0), atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", [sound(stack=4), sound(patch=(16, 16)), picture("cls")], ids=("stack", "patch", "cls"))
 def test_sounds_and_patches_without_class_token_are_drawn(task: Task, tmp_path: Path) -> None:
     probe(*model_of(transformer(), drawn=task), tmp_path)
