@@ -29,7 +29,7 @@ PARTS: tuple[tuple[Any, str], ...] = (
     (artifacts, "probe"),
     (runner, "compare_representations"),
     (runner, "write_report"),
-    (runner, "write_json"),
+    (runner, "write_sealed_json"),
 )
 """The class or module, and the name, of each timed function."""
 
