@@ -171,7 +171,7 @@ def test_run_leaves_its_files_only(finished: Path) -> None:
     assert all((finished / name).stat().st_mtime_ns <= (finished / "result.json").stat().st_mtime_ns for name in files)
     expected: dict[str, Any] = {"study": f"{Path(__file__).resolve()}:pictures", "comparison": None, "trial": {}}
     expected |= {"longest": {"digits": 16}, "read": {"digits": content(finished)["data"]["digits"]["sha256"]}}
-    expected |= {"fitted": {}, "started_in": str(Path.cwd()), "data_folder": os.environ.get("UNIFIER_DATA")}
+    expected |= {"fitted": {}, "lineage": {}, "started_in": str(Path.cwd()), "data_folder": os.environ.get("UNIFIER_DATA")}
     assert content(finished, "settings.json") == {"name": "pictures", "seed": 0, "settings": {"steps": 8}, **expected}
 
 

@@ -22,6 +22,7 @@ from unifier.data.source import BadExamples, Source
 from unifier.files import read_json, write_json
 from unifier.heads.head import Head
 from unifier.nn.block import FeedForward
+from unifier.nn.lora import add_lora
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, PositionalEncoding, Tokenizer, Vocabulary
 from unifier_tokenizers.errors import check_choice, check_fraction
@@ -41,8 +42,12 @@ belong to "attention", including recurrent cells and convolution kernels. "posit
 """
 MODEL_PARTS: tuple[ModelPart, ...] = get_args(ModelPart)
 
-Trainable = Literal["none", "norms", "all"]
-"""The part of the trunk that is trained. "norms" means only the trunk's norms (Lu et al. 2021, section 2)."""
+Trainable = Literal["none", "norms", "lora", "all"]
+"""The part of the trunk that is trained.
+
+"norms" means only the trunk's norms (Lu et al. 2021, section 2). "lora" means low-rank updates of the trunk's linear
+layers (Hu et al. 2022).
+"""
 
 NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _BatchNorm)
 
@@ -111,7 +116,13 @@ class Training:
     frozen: tuple[ModelPart, ...] = ()
     """Parts of the model that are not trained: norms, attention, feed_forward, positions, tokenizer or head."""
     trainable: Trainable = "all"
-    """Part of the trunk that is trained: "all", only the "norms", or "none"."""
+    """Part of the trunk that is trained: "all", low-rank updates ("lora"), only the "norms", or "none"."""
+    lora_rank: int = 8
+    """Rank of the low-rank updates of trainable=lora; 0 freezes the trunk."""
+    start: str | None = None
+    """Trained model whose weights training starts from: the folder of a run or a model, or hub:USER/NAME."""
+    start_tokenizers: bool = True
+    """Start the tokenizers from the trained model too, if class, shapes and vocabulary are equal."""
     sampling_temperature: float = math.inf
     """Temperature T; a task with n examples gets a share of the budget that is proportional to n ** (1 / T)."""
     loss_weighting: LossWeighting = "fixed"
@@ -133,6 +144,8 @@ class Training:
                 raise InputError(f"{name}={value}: a number above 0 is needed")
         if not 0 <= self.weight_decay < math.inf:
             raise InputError(f"weight_decay={self.weight_decay}: 0 or more is needed")
+        if self.lora_rank < 0:
+            raise InputError(f"lora_rank={self.lora_rank}: 0 or more is needed")
         if not 0 <= (self.num_workers or 0) <= MAX_WORKERS:
             raise InputError(f"num_workers={self.num_workers}: a number from 0 to {MAX_WORKERS:,} is needed")
         choices = {
@@ -342,10 +355,12 @@ def freeze(training: Training, trunk: Trunk, tokenizers: Iterable[nn.Module], he
     for part in training.frozen:
         if not parameters[part]:
             raise InputError(f'frozen="{part}": this model has no parameters in this part; leave the part out')
-    trainable = {"none": (), "norms": ("norms",), "all": tuple(parts)}[training.trainable]
+    trainable = {"none": (), "norms": ("norms",), "lora": (), "all": tuple(parts)}[training.trainable]
     for part in {*training.frozen, *(part for part in parts if part not in trainable)}:
         for parameter in parameters[part]:
             parameter.requires_grad_(False)
+    if training.trainable == "lora":
+        add_lora(trunk, training.lora_rank)
     model = [*trunk.parameters(), *parameters["tokenizer"], *parameters["head"]]
     if (training.frozen or training.trainable != "all") and not any(parameter.requires_grad for parameter in model):
         raise InputError(

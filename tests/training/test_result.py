@@ -16,7 +16,7 @@ from unifier_tokenizers import InputError
 FIELDS: dict[str, Any] = {
     **{"name": "digits", "tasks": ["a"], "seed": 0, "status": "finished", "metrics": {"test/a/accuracy": 50.0}},
     **{key: {} for key in ("signatures", "parameters", "budget", "task_budgets", "speed", "settings")},
-    **{"data": {}, "versions": {}, "commit": "", "machine": "", "threads": 2, "error": ""},
+    **{"data": {}, "versions": {}, "lineage": {}, "commit": "", "machine": "", "threads": 2, "error": ""},
 }
 
 

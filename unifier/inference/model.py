@@ -11,7 +11,7 @@ from unifier.config import build_described, check_settings, load_experiment, spl
 from unifier.data.source import use_starting_folders
 from unifier.experiment import Experiment, check_fitted, recording_fitted
 from unifier.files import read_json
-from unifier.models.folder import MODEL_FOLDER, ModelTask, StoredModel, read_model
+from unifier.models.folder import MODEL_FOLDER, ModelTask, StoredModel, find_model, read_model
 from unifier.network import Network
 from unifier.settings import list_settings
 from unifier.trials.joint import merge_experiments, with_budget
@@ -91,17 +91,8 @@ def load(source: str | Path, *, classes: Sequence[type] = ()) -> Model:
     Raises:
         InputError: The folder contains no model, or a file is missing or broken.
     """
-    folder = model_folder(Path(source).absolute())
+    folder = find_model(source)
     return Model(read_model(folder, classes), folder)
-
-
-def model_folder(folder: Path) -> Path:
-    """Return the model's folder in the folder of a run, or the folder itself. Raises InputError without a model."""
-    if (folder / "settings.json").exists():
-        if not (folder / MODEL_FOLDER).is_dir():
-            raise InputError(f"{folder}: the run has no model yet; continue the run with --resume {folder}")
-        return folder / MODEL_FOLDER
-    return folder
 
 
 def load_run_experiment(folder: Path) -> Experiment:

@@ -61,7 +61,9 @@ class StoredModel:
     batch_tokens: int
     """Number of tokens per batch of the training."""
     facts: Mapping[str, Any]
-    """Scores, data and versions of the run, for people."""
+    """Scores, data, cost and versions of the run, for people."""
+    sha256: str = ""
+    """The hash of the weights, which is known after reading."""
 
 
 def write_model(folder: Path, model: StoredModel, card: str) -> None:
@@ -136,7 +138,8 @@ def read_model(folder: Path, classes: Sequence[type] = ()) -> StoredModel:
         except InputError as error:
             raise InputError(f"{folder}: {error}") from error
     _load_weights(folder, Network(trunk, tasks))
-    return StoredModel(config["name"], trunk, tasks, config["batch_tokens"], config["facts"])
+    name, batch_tokens, facts, files = (config[key] for key in ("name", "batch_tokens", "facts", "files"))
+    return StoredModel(name, trunk, tasks, batch_tokens, facts, files[WEIGHTS_FILE])
 
 
 def _decode_task(reader: ConfigReader, name: str, content: object) -> ModelTask:
@@ -153,6 +156,20 @@ def _decode_as(kind: Any, reader: ConfigReader, content: object, path: str) -> A
     if not isinstance(part, kind):
         raise InputError(f"{path}: broken (a {type(part).__name__} cannot be this part of a model)")
     return part
+
+
+def find_model(source: str | Path) -> Path:
+    """Return the folder of a model: the folder itself, or the folder of the model in a run.
+
+    Raises:
+        InputError: The folder is missing, or the run has no model.
+    """
+    folder = Path(source).absolute()
+    if (folder / "settings.json").exists():
+        if not (folder / MODEL_FOLDER).is_dir():
+            raise InputError(f"{folder}: the run has no model yet; continue the run with --resume {folder}")
+        return folder / MODEL_FOLDER
+    return folder
 
 
 def check_files(folder: Path, hashes: Mapping[str, str]) -> None:

@@ -36,6 +36,7 @@ from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.text_metrics import sentence_bleu
 from unifier.models.card import write_card
 from unifier.models.folder import MODEL_FOLDER, ModelTask, StoredModel, write_model
+from unifier.nn.lora import merge_lora
 from unifier.report.page import write_report
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.probe import probe
@@ -107,6 +108,7 @@ def save_model(result: Result, experiment: Experiment, model: UnifierModule) -> 
         experiment: The experiment of the run.
         model: The trained model.
     """
+    merge_lora(model.trunk)
     longest = read_json(result.folder / "settings.json", longest=dict)["longest"]
     tasks = {
         name: ModelTask(task.tokenizer, task.head, reader_of(task.source, task.tokenizer), longest[name], task.tta)
@@ -120,6 +122,7 @@ def save_model(result: Result, experiment: Experiment, model: UnifierModule) -> 
         "budget": result.budget,
         "settings": {name: _without_folder(value) for name, value in result.settings.items()},
         "versions": result.versions,
+        "lineage": result.lineage,
     }
     stored = StoredModel(result.name, model.trunk, tasks, experiment.training.batch_tokens, to_json(facts))
     card = write_card(result.name, {name: (task.tokenizer, task.head) for name, task in tasks.items()}, stored.facts)

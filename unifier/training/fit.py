@@ -54,6 +54,7 @@ from unifier.training.loggers import (
 )
 from unifier.training.memory import configure_allocator
 from unifier.training.result import DivergedError, Interrupted, Result, RunFailed, machine, source_commit, versions
+from unifier.training.start import load_start
 from unifier.training.trainer import train_and_test, uses_bf16
 from unifier_tokenizers import InputError
 
@@ -182,6 +183,8 @@ def _fit(
     assert name is not None, "build_described gives every experiment a name"
     if earlier and earlier["name"] != name:
         raise InputError(f'{resume} is a run of "{earlier["name"]}", so it cannot resume as a run of "{name}"')
+    # A resumed run reads the weights from its checkpoint, and does not need the model from which the run started.
+    lineage = earlier.get("lineage", {}) if checkpoint else load_start(experiment)
     model = UnifierModule(experiment)
     done = None
     if resume is not None:
@@ -198,7 +201,7 @@ def _fit(
     check_targets(experiment, encoded)
     splits = select_splits(experiment.training, encoded)
     batches = plan_batches(experiment, model, splits["train"], seed, done, resume)
-    result = create_result(experiment, encoded, settings, seed, context, resume, lock)
+    result = create_result(experiment, encoded, settings, seed, context, resume, lock, lineage)
     loggers = None
     try:
         on_start(result)
@@ -352,6 +355,7 @@ def create_result(
     context: RunContext,
     resume: Path | None,
     lock: ExitStack,
+    lineage: Mapping[str, Any],
 ) -> Result:
     """Create the result of a new or resumed run. For a new run, also create the run's folder, and lock the folder."""
     assert experiment.name is not None
@@ -374,6 +378,7 @@ def create_result(
         commit=source_commit(context.file),
         machine=machine(),
         threads=torch.get_num_threads(),
+        lineage=lineage,
         error="",
         folder=resume or lock.enter_context(context.run_folder(experiment.name, seed)),
     )
@@ -393,6 +398,7 @@ def write_run_settings(
         "longest": {task: int(split.lengths()[:, 0].max()) for task, split in train.items()},
         "read": hashes,
         "fitted": hash_fitted(result.folder),
+        "lineage": result.lineage,
         **starting_folders(),
     }
     write_sealed_json(result.folder / "settings.json", content)

@@ -49,6 +49,8 @@ class Result:
     machine: str
     threads: int
     """Number of torch's CPU threads."""
+    lineage: Mapping[str, Any]
+    """The trained model from which the run started, and the cost of its training. Empty for a start from scratch."""
     error: str
     """The reason for a failure in one line, or "" if the run did not fail."""
     folder: Path
