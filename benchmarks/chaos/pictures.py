@@ -227,6 +227,7 @@ def tiff_cases() -> Iterator[Picture]:
         yield Picture(f"palette times {scale}.tif", tiff(GRAY, 8, 3, tags=[(320, colors)]), PALETTE[GRAY])
     yield Picture("CMYK.tif", tiff(with_alpha(255 - COLOR, 0 * ALPHA), 8, 5), COLOR)
     yield Picture("CMYK 16.tif", tiff(with_alpha(255 - COLOR, 0 * ALPHA).astype(int) * 257, 16, 5), COLOR)
+    yield Picture("uncompressed YCbCr.tif", tiff(COLOR, 8, 6), None)
     yield Picture("signed.tif", tiff(GRAY, 8, 1, tags=[(339, [2])]), None)
     yield Picture("signed 16.tif", tiff(GRAY, 16, 1, tags=[(339, [2])]), None)
     yield Picture("half floats.tif", tiff(GRAY, 16, 1, tags=[(339, [3])]), None)

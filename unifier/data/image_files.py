@@ -75,8 +75,10 @@ def _decode(content: bytes, size: int | None) -> Image.Image:
         size: Maximum length of the longer side in pixels. A large JPEG is decoded at a fraction of its size.
     """
     tiff = Tiff(content) if content[:4] in TIFF_STARTS else None
-    if tiff is not None and tiff.is_misread:
-        return ImageOps.exif_transpose(tiff.decode())
+    if tiff is not None:
+        tiff.check()
+        if tiff.is_misread:
+            return ImageOps.exif_transpose(tiff.decode())
     with Image.open(BytesIO(content), formats=FORMATS) as file:
         if size is not None:
             file.draft(None, (2 * size, 2 * size))  # A large JPEG is decoded at 1/2, 1/4 or 1/8 of its size.
@@ -87,7 +89,6 @@ def _decode(content: bytes, size: int | None) -> Image.Image:
             ImageOps.exif_transpose(file, in_place=True)
         image: Image.Image = file if box is None else _with_background(file, box)
         if tiff is not None:
-            tiff.check()
             image = _correct_palette(image, tiff)
         if file.format == "JPEG2000":
             image = _correct_jpeg2000(image, content)

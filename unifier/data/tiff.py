@@ -82,9 +82,14 @@ class Tiff:
         return next(iter(self.values(tag)), default)
 
     def check(self) -> None:
-        """Raise InputError if the file contains only a part or a small copy of the picture, or has signed samples."""
+        """Raise InputError for a part or a small copy of a picture, signed samples, and uncompressed YCbCr.
+
+        Pillow ignores the range and the subsampling of uncompressed YCbCr.
+        """
         if self.value(_SAMPLE_FORMAT, 1) == 2:
             raise InputError("its pixels are signed numbers of unknown range: save the picture with unsigned pixels")
+        if self.value(_PHOTOMETRIC, 1) == 6 and self.value(_COMPRESSION, 1) == 1:
+            raise InputError("its colors are YCbCr without compression: save the picture as PNG")
         if self.value(_SUBFILE_TYPE, 0) & 1:
             raise InputError("its first page is only a small copy of the picture: save the picture as PNG")
         width, height = self.value(_WIDTH, 0), self.value(_HEIGHT, 0)
@@ -120,7 +125,6 @@ class Tiff:
 
         Raises InputError if the picture is too large, or has channels of unknown meaning.
         """
-        self.check()
         width, height, bits = self.value(_WIDTH, 0), self.value(_HEIGHT, 0), self.value(_BITS, 1)
         samples, colors = self.value(_SAMPLES, 1), 3 if self.value(_PHOTOMETRIC, 1) == 2 else 1
         alpha = self.value(_EXTRA_SAMPLES, 0)
