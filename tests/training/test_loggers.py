@@ -6,23 +6,19 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from socket import socket
-from types import SimpleNamespace
 from typing import Any, final
-from unittest.mock import Mock
 
 import pytest
 import wandb
 from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]
 
-from unifier import ClassificationHead, PrefixHead, Result, TaggingHead, Task, TranslationHead
-from unifier.datasets import Digits
+from unifier import Result
 from unifier.files import printable, write_json
 from unifier.training import fit as fit_module
 from unifier.training import loggers
 from unifier.training.fit import RunContext, fit
 from unifier.training.loggers import MetricsFile, RunLoggers, TensorBoard, WeightsAndBiases
 from unifier.trials.runner import log_comparison
-from unifier_tokenizers import Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer, Vocabulary, WaveformTokenizer
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -360,28 +356,3 @@ def test_unreachable_server_is_tried_once(monkeypatch: pytest.MonkeyPatch, tmp_p
             assert track(tmp_path / "first")
         assert track(tmp_path / "second"), "a second warning would be an error"
     assert attempts == ["online", "offline", "offline"]
-
-
-class Series(Tokenizer):
-    """A modality that unifier does not have."""
-
-    encode = embed = Mock()
-
-
-def test_run_tags_are_modalities_and_tasks() -> None:
-    vocabulary = Vocabulary.fit(["a text"], size=300)
-    text, image = SubwordTokenizer(vocabulary, D), PatchTokenizer(D)
-    audio = WaveformTokenizer(D, sample_rate=8000)
-    classify, tag = ClassificationHead(Digits.labels, D), TaggingHead(("a", "b"), D)
-    for tokenizer, head, tags in [
-        (text, TranslationHead(vocabulary, D, depth=1, heads=2, ffn_dim=8), ["text", "translation"]),
-        (text, PrefixHead(vocabulary, D), ["text", "translation"]),
-        (image, classify, ["image", "classification"]),
-        (audio, tag, ["audio", "tagging"]),
-        (Mixture({"t": text, "i": image, "a": audio}), classify, ["text", "image", "audio", "classification"]),
-        (Series(D), classify, ["Series", "classification"]),
-        (image, SimpleNamespace(), ["image", "SimpleNamespace"]),
-    ]:
-        assert loggers.run_tags([Task(Digits(), tokenizer, head)]) == tags  # pyright: ignore[reportArgumentType]
-    tasks = [Task(Digits(), image, classify), Task(Digits(), audio, tag)]
-    assert loggers.run_tags(tasks) == ["image", "audio", "classification", "tagging"]

@@ -179,6 +179,11 @@ class Subset:
         return getattr(self.full, "score_range", None)
 
     @property
+    def license(self) -> str | None:
+        """The license of the full source, if it is known."""
+        return getattr(self.full, "license", None)
+
+    @property
     def dropped(self) -> dict[str, int] | None:
         """The number of examples that the full source left out for each reason."""
         return getattr(self.full, "dropped", None)

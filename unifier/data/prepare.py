@@ -161,11 +161,12 @@ def describe_data(source: Source, skipped: Mapping[str, int]) -> dict[str, Any]:
     """Return a source's name, hash, split sizes and score range, and the number of skipped examples of each split.
 
     The optional entry `dropped` contains the numbers of examples that the source left out. The optional entry `copies`
-    contains the number of val and test examples that are also in train.
+    contains the number of val and test examples that are also in train. The optional entry `license` contains the
+    license of the data.
     """
     sizes = {split: len(open_split(source, split)) for split in SPLITS}
     score_range = score_range_of(source)
-    notes = {name: value for name in ("dropped", "copies") if (value := getattr(source, name, None))}
+    notes = {name: value for name in ("dropped", "copies", "license") if (value := getattr(source, name, None))}
     return {
         "name": name_of(source),
         "sha256": sha256_of(source),

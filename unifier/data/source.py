@@ -121,6 +121,7 @@ class Source(Protocol):
     - `reader` is an `InputReader`, which a trained model uses to prepare its inputs.
     - `folds` contains the numbers of the cross-validation folds, such as (1, 2, 3).
     - `seconds` is the length of the sounds in seconds, if all sounds have the same length.
+    - `license` is the license of the data, such as "CC BY 4.0".
     - `sha256` is a hash of all files that the examples are read from.
     """
 

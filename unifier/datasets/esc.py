@@ -73,6 +73,7 @@ class ESC:
             data: The folder with the files of the data set. None means the default folder; see `data_folder`.
         """
         self.name: str = check_choice("set", name, ("esc10", "esc50"))
+        self.license = "CC BY 3.0" if name == "esc10" else "CC BY-NC 3.0"
         self.fold = check_choice("fold", fold, ESC_FOLDS)
         self._data = data
 

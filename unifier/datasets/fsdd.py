@@ -48,6 +48,7 @@ class FSDD:
     """
 
     name = "fsdd"
+    license = "CC BY-SA 4.0"
     labels = tuple("0123456789")
     folds = tuple(range(len(SPEAKERS)))
     """The indices of the speakers in `SPEAKERS`."""

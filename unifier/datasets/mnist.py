@@ -77,6 +77,7 @@ class MNIST:
         self.score_range = accuracy_range(
             self.labels, *((None, NO_SCORE_RANGE) if name == "mnist" else (92.5, FASHION_MNIST_REFERENCE))
         )
+        self.license = "MIT" if name == "fashion_mnist" else None
         self.reader = ImageReader(channels=1, size=28)
         self._files = MNIST_FILES if name == "mnist" else FASHION_MNIST_FILES
         self._data = data

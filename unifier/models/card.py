@@ -1,43 +1,197 @@
 """The model card: a README.md that says what a model does, how to use it, and what is known about it."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from unifier.augmentation.image import ImageViews
+from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.head import Head
-from unifier_tokenizers import Tokenizer
+from unifier.heads.text_generation import TextGenerationHead
+from unifier.models.config import class_path, is_own
+from unifier.models.folder import ModelTask, StoredModel
+from unifier.models.preprocessing import describe_preprocessing
+from unifier.models.tags import pipeline_tag, run_tags
+from unifier_tokenizers import Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer
+from unifier_tokenizers.audio import AudioTokenizer
 
-USE = """\
-```python
-import unifier as uf
+INPUTS = {
+    SubwordTokenizer: ("a text", '"a text"'),
+    PatchTokenizer: ("a picture", '"picture.png"'),
+    AudioTokenizer: ("a sound", '"sound.wav"'),
+}
+"""The noun of each modality, and an example of its input in Python."""
 
-print(uf.load("{folder}").predict([{example}]))
-```"""
+MAX_LABELS = 200
+"""Largest number of labels that a card lists. All labels are in config.json."""
 
 
-def write_card(name: str, tasks: Mapping[str, tuple[Tokenizer, Head]], facts: Mapping[str, Any]) -> str:
-    """Return the text of a model card in Markdown.
+def write_card(model: StoredModel) -> str:
+    """Return the text of a model card in Markdown, with the front matter of the Hugging Face hub."""
+    tasks, facts = model.tasks, model.facts
+    sections = {
+        f"# {_plain(model.name)}": [_describe_task(task, tasks[task]) for task in tasks],
+        "## Use": _use(model),
+        "## Scores": _scores(facts),
+        "## Training": _training(facts),
+        "## Limits": [f"- {limit}" for task in tasks for limit in _limits(task, tasks[task], facts["data"][task])],
+        "## Preprocessing": [
+            "`predict` prepares its inputs as in training. These are the steps, for use without unifier. B is the "
+            "batch size, and N is the number of tokens. Shorter examples of a batch are padded: values with 0, and "
+            "positions with -1.",
+            *(line for task in tasks for line in _preprocessing(task, tasks[task])),
+        ],
+    }
+    body = "\n\n".join("\n\n".join((title, "\n".join(lines))) for title, lines in sections.items())
+    return f"{_front_matter(tasks)}\n\n{body}\n"
 
-    Args:
-        name: The model's name.
-        tasks: The tokenizer and the head of each task.
-        facts: The facts in config.json, as `model_facts` returns them.
-    """
-    lines = ["---", "library_name: unifier", "---", "", f"# {name}", ""]
-    for task, (tokenizer, head) in tasks.items():
-        lines.append(f"- **{task}**: `{type(tokenizer).__name__}` to `{type(head).__name__}`")
-        if labels := getattr(head, "labels", None):
-            lines.append(f"  with the labels {', '.join(labels)}")
-    lines += ["", "## Use", "", USE.format(folder="DIR", example="..."), ""]
-    lines += ["## Scores", "", "| metric | score |", "|---|---|"]
-    lines += [f"| {metric} | {score:.2f} |" for metric, score in facts["scores"].items()]
-    lines += ["", "## Training", "", "| | |", "|---|---|"]
+
+def _front_matter(tasks: Mapping[str, ModelTask]) -> str:
+    """Return the metadata that the hub reads. The license of the model is the owner's choice, and is left out."""
+    tags = dict.fromkeys(["unifier", *run_tags(tasks.values())])
+    pipeline = pipeline_tag(tasks.values())
+    lines = ["library_name: unifier", *([f"pipeline_tag: {pipeline}"] if pipeline else []), "tags:"]
+    return "\n".join(["---", *lines, *(f"- {tag}" for tag in tags), "---"])
+
+
+def _describe_task(name: str, task: ModelTask) -> str:
+    """Return one item of a list: the input and the answer of a task in words."""
+    noun = _input(task.tokenizer)[0]
+    if isinstance(task.head, ClassificationHead | TaggingHead):
+        labels = task.head.labels
+        listed = ", ".join(map(_plain, labels[:MAX_LABELS]))
+        more = f" and {len(labels) - MAX_LABELS:,} more" if len(labels) > MAX_LABELS else ""
+        if isinstance(task.head, ClassificationHead):
+            does = f"gives {noun} one of {len(labels):,} labels, with probabilities: {listed}{more}."
+        else:
+            does = f"gives {noun} any number of {len(labels):,} tags, with probabilities: {listed}{more}."
+    elif isinstance(task.head, TextGenerationHead):
+        does = f"writes a text (language `{_plain(task.head.language)}`) for {noun}."
+    else:
+        does = f"answers {noun} with the class `{type(task.head).__name__}`."
+    return f"- **{_plain(name)}** {does}"
+
+
+def _input(tokenizer: Tokenizer) -> tuple[str, str]:
+    """Return the noun and a Python example of a tokenizer's input."""
+    if isinstance(tokenizer, Mixture):
+        members = {name: _input(member) for name, member in tokenizer.members.items()}
+        nouns = " and ".join(noun for noun, _ in members.values())
+        return nouns, f"{{{', '.join(f'{_quote(name)}: {example}' for name, (_, example) in members.items())}}}"
+    for kind, described in INPUTS.items():
+        if isinstance(tokenizer, kind):
+            return described
+    return f"an input of `{type(tokenizer).__name__}`", "value"
+
+
+def _use(model: StoredModel) -> list[str]:
+    name, task = next(iter(model.tasks.items()))
+    parts = [model.trunk, *(part for task in model.tasks.values() for part in (task.tokenizer, task.head))]
+    own = dict.fromkeys(type(part).__name__ for part in parts if not is_own(class_path(type(part))))
+    classes = f", classes=[{', '.join(own)}]" if own else ""
+    chosen = f", task={_quote(name)}" if len(model.tasks) > 1 else ""
+    return [
+        "```python",
+        "import unifier as uf  # pip install unifier-torch",
+        f'model = uf.load("path/to/this/folder"{classes})  # or "hub:USER/NAME"',
+        f"print(model.predict([{_input(task.tokenizer)[1]}]{chosen}))",
+        "```",
+        *(["", f"The classes {', '.join(own)} are not part of unifier."] if own else []),
+    ]
+
+
+def _scores(facts: Mapping[str, Any]) -> list[str]:
+    rows = ["| metric | score | 95 % interval | method | test examples |", "|---|---|---|---|---|"]
+    for metric, score in facts["scores"].items():
+        interval = facts["intervals"].get(metric)
+        ends, method = ("-", "not computed") if interval is None else (_range(interval), interval["method"])
+        rows.append(f"| {_cell(metric)} | {float(score):.2f} | {ends} | {method} | {_examples(facts, metric)} |")
+    method = (
+        "The intervals are over test examples: they say how far the score may be from the score on many more examples "
+        "of the same kind. They do not contain the variation between training runs."
+    )
+    return [*rows, "", method]
+
+
+def _range(interval: Mapping[str, Any]) -> str:
+    return f"{interval['low']:.2f} to {interval['high']:.2f}"
+
+
+def _examples(facts: Mapping[str, Any], metric: str) -> str:
+    """Return the number of scored test examples of the task in a metric's name "test/<task>/<metric>"."""
+    data = facts["data"].get(metric.removeprefix("test/").rpartition("/")[0])
+    return "-" if data is None else f"{data['test'] - data['skipped'].get('test', 0):,}"
+
+
+def _training(facts: Mapping[str, Any]) -> list[str]:
+    rows = ["| | |", "|---|---|"]
     for task, data in facts["data"].items():
-        lines.append(f"| data of {task} | {data['name']}, {data['train']:,} examples, SHA-256 {data['sha256']} |")
-    for key in ("seed", "parameters", "budget", "settings", "versions"):
-        lines.append(f"| {key} | {_cell(facts[key])} |")
-    return "\n".join(lines) + "\n"
+        sizes = ", ".join(f"{data[split]:,} {split}" for split in ("train", "val", "test"))
+        license = data.get("license", "not stated")
+        rows.append(f"| data of {_cell(task)} | {_cell(data['name'])}: {sizes} examples |")
+        rows.append(f"| its SHA-256 | `{data['sha256']}` |")
+        rows.append(f"| its license | {_cell(license)} |")
+    budget = {name: _amount(value) for name, value in facts["budget"].items()}
+    for name in ("parameters", "settings", "versions"):
+        rows.append(f"| {name} | {_cell(facts[name])} |")
+    return [*rows, f"| budget | {_cell(budget)} |", f"| seed | {facts['seed']} |"]
+
+
+def _amount(value: Any) -> str:
+    number = float(value)
+    if not 1 <= number < 1e9:
+        return f"{number:.3g}"
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.4g}"
+
+
+def _limits(name: str, task: ModelTask, data: Mapping[str, Any]) -> Iterable[str]:
+    start = f"**{_plain(name)}**: "
+    if isinstance(task.head, ClassificationHead | TaggingHead):
+        yield f"{start}The labels are fixed. An input of another kind gets one too, often with a high probability."
+    yield f"{start}The only input is {_input(task.tokenizer)[0]}."
+    yield f"{start}The longest training input had {task.longest:,} tokens. Longer inputs were never seen in training."
+    yield (
+        f"{start}The scores were measured only on the test split of {_plain(data['name'])}. Scores on other data, from "
+        "other cameras, microphones or authors, may be much lower."
+    )
+    if "copies" in data:
+        yield f"{start}{data['copies']:,} val and test examples are copies of train examples: the scores are too high."
+
+
+def _preprocessing(name: str, task: ModelTask) -> Iterable[str]:
+    yield from ("", f"### {_plain(name)}", "")
+    steps = describe_preprocessing(task.tokenizer, task.reader, f"tokenizers.{name}")
+    yield from (f"{number}. {step}" for number, step in enumerate((*steps, *_answer(task)), start=1))
+
+
+def _answer(task: ModelTask) -> Iterable[str]:
+    """Yield the steps from the model's output to the answer."""
+    if isinstance(task.tta, ImageViews):
+        yield f"The probabilities are averaged over {task.tta.num_crops} views of the picture, mirrored or shifted."
+    head: Head = task.head
+    if isinstance(head, ClassificationHead):
+        yield f"The answer is the softmax over {len(head.labels):,} logits, in the order of the labels."
+    elif isinstance(head, TaggingHead):
+        yield "The answer is the sigmoid of each logit, in the order of the tags. Tags of 50 % and more are named."
+    elif isinstance(head, TextGenerationHead):
+        search = f"beam search of width {head.beam_width}" if head.beam_width > 1 else "greedy search"
+        yield (
+            f"The answer is decoded with {search} (length penalty {head.length_penalty:g}) from the head's vocabulary. "
+            "The special ids and the space before the text are removed."
+        )
+
+
+def _quote(text: str) -> str:
+    """Return a text as a Python literal with double quotes."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _cell(value: object) -> str:
+    """Return a value as one cell of a table."""
     text = ", ".join(f"{name}={item}" for name, item in value.items()) if isinstance(value, Mapping) else str(value)
-    return text.replace("|", "\\|").replace("\n", " ")
+    return _plain(text).replace("|", "\\|")
+
+
+def _plain(text: str) -> str:
+    """Return a text in one line without HTML, because a label or a file name may contain any characters."""
+    return " ".join(text.split()).replace("<", "&lt;")

@@ -32,6 +32,7 @@ from unifier.experiment import Experiment, Task
 from unifier.files import HASHES_FILE, read_json, to_json, write_csv, write_json
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head
+from unifier.heads.score_intervals import score_intervals
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.text_metrics import sentence_bleu
 from unifier.models.card import write_card
@@ -116,6 +117,7 @@ def save_model(result: Result, experiment: Experiment, model: UnifierModule) -> 
     }
     facts = {
         "scores": {name: score for name, score in result.metrics.items() if name.startswith("test/")},
+        "intervals": intervals_of_scores(experiment.tasks, model.predictions),
         "data": result.data,
         "seed": result.seed,
         "parameters": result.parameters,
@@ -125,14 +127,33 @@ def save_model(result: Result, experiment: Experiment, model: UnifierModule) -> 
         "lineage": result.lineage,
     }
     stored = StoredModel(result.name, model.trunk, tasks, experiment.training.batch_tokens, to_json(facts))
-    card = write_card(result.name, {name: (task.tokenizer, task.head) for name, task in tasks.items()}, stored.facts)
-    write_model(result.folder / MODEL_FOLDER, stored, card)
+    write_model(result.folder / MODEL_FOLDER, stored, write_card(stored))
+
+
+def intervals_of_scores(
+    tasks: Mapping[str, Task], predictions: Mapping[str, Mapping[int, Any]]
+) -> dict[str, dict[str, float | str]]:
+    """Return the ends and the method of the interval of each test score (see `score_intervals`).
+
+    Args:
+        tasks: A mapping from task name to task.
+        predictions: For each task, a mapping from example index to prediction.
+    """
+    intervals: dict[str, dict[str, float | str]] = {}
+    for name, task in tasks.items():
+        examples, answers = open_split(task.source, "test"), predictions[name]
+        targets = [target_of(examples, index) for index in answers]
+        found = score_intervals(task.head, list(answers.values()), targets)
+        intervals |= {f"test/{name}/{metric}": interval._asdict() for metric, interval in found.items()}
+    return intervals
 
 
 def _without_folder(value: Any) -> Any:
     """Return a setting. A path becomes its last part, because a model's folder contains no path of the machine."""
     if isinstance(value, dict):
         return {name: _without_folder(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_folder(item) for item in value]
     return Path(value).name if isinstance(value, str) and os.sep in value else value
 
 

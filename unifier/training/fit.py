@@ -37,6 +37,7 @@ from unifier.experiment import (
 )
 from unifier.files import is_recoverable, print_status, read_json, to_json, write_sealed_json
 from unifier.folders import TRIALS_FOLDER, lock_folder, new_folder
+from unifier.models.tags import run_tags
 from unifier.nn.precision import default_device
 from unifier.training.artifacts import write_artifacts
 from unifier.training.callbacks import SpeedMonitor, peak_flops
@@ -49,7 +50,6 @@ from unifier.training.loggers import (
     TensorBoard,
     TrackMode,
     WeightsAndBiases,
-    run_tags,
     wandb_mode,
 )
 from unifier.training.memory import configure_allocator

@@ -4,7 +4,7 @@ import os
 import re
 import warnings
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
@@ -14,12 +14,7 @@ from typing import Any, Literal, Protocol, cast, final
 from lightning.pytorch.loggers import Logger
 from requests.utils import get_netrc_auth
 
-from unifier.experiment import Task
 from unifier.files import printable, read_csv, read_json, write_csv
-from unifier.heads.classification import ClassificationHead, TaggingHead
-from unifier.heads.text_generation import TextGenerationHead
-from unifier_tokenizers import Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer
-from unifier_tokenizers.audio import AudioTokenizer
 from unifier_tokenizers.errors import one_line
 
 TrackMode = Literal["online", "offline", "off"]
@@ -36,9 +31,6 @@ MAX_ID, MAX_KEY = 56, 40
 
 RESERVED = re.compile(r"[/\\#?%:;,']")
 """Characters that W&B refuses in a run's id or in the name of a project."""
-
-MODALITY_TAGS = {SubwordTokenizer: "text", PatchTokenizer: "image", AudioTokenizer: "audio"}
-TASK_TAGS = {TextGenerationHead: "translation", ClassificationHead: "classification", TaggingHead: "tagging"}
 
 
 class RunLogger(Protocol):
@@ -307,23 +299,3 @@ def wandb_mode(track: TrackMode | None) -> WandbMode:
         return cast(WandbMode, mode)
     url = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
     return "online" if os.environ.get("WANDB_API_KEY") or get_netrc_auth(url) else "offline"
-
-
-def run_tags(tasks: Iterable[Task]) -> list[str]:
-    """Return tags for the modalities and head types of the tasks.
-
-    Each member of a mixture has its own tag. The tag of an unknown tokenizer or head is the name of the class.
-    """
-    tasks = list(tasks)
-    modalities = [_tag(member, MODALITY_TAGS) for task in tasks for member in _members(task.tokenizer)]
-    return list(dict.fromkeys([*modalities, *(_tag(task.head, TASK_TAGS) for task in tasks)]))
-
-
-def _members(tokenizer: Tokenizer) -> list[Tokenizer]:
-    if not isinstance(tokenizer, Mixture):
-        return [tokenizer]
-    return [leaf for member in tokenizer.members.values() for leaf in _members(member)]
-
-
-def _tag(part: object, tags: Mapping[type, str]) -> str:
-    return next((tag for kind, tag in tags.items() if isinstance(part, kind)), type(part).__name__)

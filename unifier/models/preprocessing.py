@@ -1,0 +1,176 @@
+"""The preparation of a model's inputs in words and numbers, precise enough to repeat it without unifier."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from unifier.data.inputs import ImageReader, InputReader, MixtureReader
+from unifier_tokenizers import FrameTokenizer, Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer, WaveformTokenizer
+from unifier_tokenizers.audio import MAX_RATIO_TERM, MIN_MIX_POWER, POWER_FLOOR, AudioTokenizer
+from unifier_tokenizers.mixture import HEADER, MIXED_DTYPES
+from unifier_tokenizers.positions import PositionalEncoding
+from unifier_tokenizers.text import BOS, EOS, PAD, UNK
+
+MAX_LISTED = 8
+"""Largest number of statistics that a step lists. More numbers are only in model.safetensors."""
+
+
+def describe_preprocessing(tokenizer: Tokenizer, reader: InputReader, name: str) -> list[str]:
+    """Return the steps from a file to the values and positions of the tokens, one sentence or more per step.
+
+    Args:
+        tokenizer: The tokenizer.
+        reader: The preparation of the raw inputs.
+        name: The name of the tokenizer's weights in model.safetensors, such as tokenizers.digits.
+    """
+    for kind, describe in DESCRIPTIONS.items():
+        if isinstance(tokenizer, kind):
+            return describe(tokenizer, reader, name)
+    return [
+        f"The class `{type(tokenizer).__name__}` reads the input itself, in its method `encode`. The code of the class "
+        "is not in this folder."
+    ]
+
+
+def _describe_image(tokenizer: PatchTokenizer, reader: InputReader, name: str) -> list[str]:
+    patch, stride, channels = tokenizer.patch, tokenizer.stride, tokenizer.channels
+    size = reader.size if isinstance(reader, ImageReader) else None
+    steps = [
+        "Decode the picture to 8 bits per channel. A gray value of 16 bits is divided by 257 and rounded. Rotate the "
+        "picture as its EXIF orientation requires. Draw transparent pixels on white.",
+        "Convert the picture to RGB (3 channels)."
+        if channels == 3
+        else f"Convert the picture to {channels} channel, gray = 0.299 R + 0.587 G + 0.114 B (Pillow's mode L).",
+    ]
+    if size is not None:
+        steps.append(
+            f"If a side is longer than {size} pixels, reduce the picture with Pillow's `thumbnail(({size}, {size}))`, "
+            "which keeps the aspect ratio. Decode a large JPEG file with Pillow's `draft(None, "
+            f"({2 * size}, {2 * size}))` before. A smaller picture is not enlarged."
+        )
+    else:
+        steps.append("Keep the size of the picture.")
+    steps.append(
+        f"Cut the picture into patches of {patch} x {patch} pixels, with a step of {stride} pixels from one patch to "
+        "the next, from the top left, row by row. Black pixels (0) fill the rest of the last patches. A column of the "
+        f"values (uint8, {channels * patch * patch} x N) is a patch in the order channel, row, column. The positions "
+        "(int64, 2 x N) are the row and the column of the patch in the grid of patches."
+    )
+    if tokenizer.class_token is not None:
+        steps.append("Add a first column of zeros at position (-1, -1), which becomes the class token.")
+    steps.append(
+        f"The model divides the values by 255, subtracts the mean {_numbers(tokenizer.mean, f'{name}.mean')} of each "
+        f"channel and divides by the standard deviation {_numbers(tokenizer.std, f'{name}.std')}."
+    )
+    return [*steps, *_describe_limit(tokenizer.encoding, "patches along a side")]
+
+
+def _describe_audio(tokenizer: AudioTokenizer, reader: InputReader, name: str) -> list[str]:
+    rate = tokenizer.sample_rate  # pyright: ignore[reportAttributeAccessIssue]
+    return [
+        "Decode the sound to float samples from -1 to 1, with all channels.",
+        f"Average the channels. If the power of the average is below {MIN_MIX_POWER} times the mean power of the "
+        "channels, with or without the constant offset of each channel, take the channel with the most power instead.",
+        f"Resample to {rate:,} Hz with `torchaudio.functional.resample` and its default filter (Hann window, width 6, "
+        f"rolloff 0.99). A ratio of rates with a term above {MAX_RATIO_TERM:,} is approximated to 0.1 %. Do not scale "
+        "the loudness, and do not cut or pad the sound.",
+        *(_describe_frames(tokenizer) if isinstance(tokenizer, FrameTokenizer) else _describe_filters(tokenizer, name)),
+        "The model subtracts the mean of the log power and divides by the standard deviation, "
+        f"{_describe_norm(tokenizer)} Mean: {_numbers(tokenizer.norm.mean, f'{name}.norm.mean')}. Standard deviation: "
+        f"{_numbers(tokenizer.norm.std, f'{name}.norm.std')}.",
+        *_describe_limit(tokenizer.encoding, "tokens along an axis"),
+    ]
+
+
+def _describe_frames(tokenizer: FrameTokenizer) -> list[str]:
+    window, hop, bands = tokenizer.win_samples, tokenizer.hop_samples, tokenizer.n_mels
+    fft = round(2 * tokenizer.first_center * tokenizer.sample_rate)
+    tiles = tokenizer.tiles
+    axes = "the time step" if tokenizer.axes == 1 else "the time step and the row of the tile in the grid of tiles"
+    return [
+        f"Compute the power spectrum of windows of {window} samples (periodic Hann window, centered in an FFT of {fft} "
+        f"samples), every {hop} samples, without padding at the ends of the sound.",
+        f"Sum the power in {bands} triangular mel bands from 0 to {tokenizer.sample_rate // 2:,} Hz (HTK's mel scale, "
+        "filters with a maximum of 1), as `torchaudio.transforms.MelSpectrogram(center=False)` does. Take the natural "
+        f"logarithm of the power, at least {POWER_FLOOR:g}.",
+        f"Cut the spectrogram into tiles of {tiles.patch[0]} frames x {tiles.patch[1]} bands, with a step of "
+        f"{tiles.stride[0]} frames and {tiles.stride[1]} bands, sorted by time and then by band. The value "
+        f"{tiles.pad_value:.6f} fills the rest of the last tiles. A column of the values (float32, "
+        f"{tiles.patch[0] * tiles.patch[1]} x N) is a tile in the order frame, band. The positions (int64, "
+        f"{tokenizer.axes} x N) are {axes}.",
+    ]
+
+
+def _describe_filters(tokenizer: AudioTokenizer, name: str) -> list[str]:
+    (span, _), (step, _) = tokenizer.tiles.patch, tokenizer.tiles.stride
+    return [
+        f"Cut the waveform into segments of {span} samples, every {step} samples. Zeros fill the rest of the last "
+        f"segment. A column of the values (float32, {span} x N) is a segment. The positions (int64, 1 x N) count the "
+        "segments from 0.",
+        f"The model multiplies each window of a segment by the filters {name}.bank, adds the squares of the two "
+        f"outputs of each pair of filters and {POWER_FLOOR:g}, and takes the natural logarithm.",
+    ]
+
+
+def _describe_norm(tokenizer: AudioTokenizer) -> str:
+    return {
+        "whole": "with one mean for all bands of all sounds.",
+        "band": "with one mean and one standard deviation for each band of all sounds.",
+        "example": "with the mean of each band over the tokens of the sound itself, so the stored mean is not used.",
+    }[tokenizer.norm.kind]
+
+
+def _describe_text(tokenizer: SubwordTokenizer, reader: InputReader, name: str) -> list[str]:
+    return [
+        "Do not change the text: case, accents, punctuation and spaces are kept.",
+        "Add one space before the text, and encode it with Hugging Face's `tokenizers.Tokenizer.from_file(...).encode("
+        'text, add_special_tokens=False)`. The file is the entry "vocabulary" of the tokenizer in config.json, a file '
+        f"of this folder with {len(tokenizer.vocabulary):,} entries. A text of over 65,536 characters is encoded in "
+        "parts, each of which ends before the next white space.",
+        f"Append the end token {EOS}. The values (int64, N) are the ids, and the positions (int64, 1 x N) count from "
+        f"0. The special ids are {PAD} padding, {UNK} unknown, {BOS} begin and {EOS} end.",
+        *_describe_limit(tokenizer.encoding, "tokens"),
+    ]
+
+
+def _describe_mixture(tokenizer: Mixture, reader: InputReader, name: str) -> list[str]:
+    steps = list[str]()
+    for index, (member, part) in enumerate(tokenizer.members.items(), start=1):
+        part_reader = reader.members.get(member, reader) if isinstance(reader, MixtureReader) else reader
+        described = describe_preprocessing(part, part_reader, f"{name}.members.{member}")
+        steps += [f"Member {index}, `{member}`: {step}" for step in described]
+    dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in MIXED_DTYPES)
+    return [
+        *steps,
+        "Concatenate the tokens of the members in this order, as int32. Floats keep their bits. Above the values of "
+        f"each token are {HEADER} rows: the number of the member, the index of the dtype among {dtypes}, the number of "
+        "rows of the values (0 for ids), and the number of axes of the positions. Zeros fill missing rows and axes. A "
+        "position of -1 is -1 on all axes.",
+    ]
+
+
+DESCRIPTIONS: dict[type, Callable[[Any, InputReader, str], list[str]]] = {
+    PatchTokenizer: _describe_image,
+    FrameTokenizer: _describe_audio,
+    WaveformTokenizer: _describe_audio,
+    SubwordTokenizer: _describe_text,
+    Mixture: _describe_mixture,
+}
+"""The function that describes the preparation for each class of tokenizer."""
+
+
+def _describe_limit(encoding: PositionalEncoding, units: str) -> list[str]:
+    """Return a sentence with the largest learned position. Other positional encodings have no limit."""
+    if encoding.kind != "learned":
+        return []
+    return [f"The model has learned positions, so an input may have at most {encoding.lengths[0]:,} {units}."]
+
+
+def _numbers(values: Tensor, name: str) -> str:
+    """Return equal numbers as one number, and a few numbers as a list. More numbers are named by their weights."""
+    numbers = [f"{value:.8g}" for value in dict.fromkeys(values.tolist())]
+    if len(numbers) > MAX_LISTED:
+        return f"{len(values)} numbers, in {name} of model.safetensors"
+    listed = ", ".join(numbers if len(numbers) == 1 else [f"{value:.8g}" for value in values.tolist()])
+    return listed if len(values) == 1 or len(numbers) == 1 else f"({listed})"
