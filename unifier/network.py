@@ -1,6 +1,7 @@
 """A module that joins the trunk, tokenizers and heads of an experiment, and computes losses and predictions."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 import torch
@@ -108,3 +109,29 @@ class Network(nn.Module):
         finally:
             self.train(was_training)
         return [predictions[index] for index in indices.tolist()]
+
+
+def check_weights(network: nn.Module, weights: Mapping[str, Any], path: Path) -> None:
+    """Raise InputError if a weight is not a tensor, has another kind of numbers, or is not finite.
+
+    Another floating-point type is accepted. Infinity is accepted only if the network's own weight contains infinity,
+    such as a mask. Missing weights and weights of another shape are not checked.
+
+    Args:
+        network: The network into which the weights will be loaded.
+        weights: The weights that will be loaded.
+        path: The file of the weights, for an error message.
+    """
+    for name, expected in network.state_dict().items():
+        if name in weights and isinstance(expected, Tensor) and (fault := _weight_fault(weights[name], expected)):
+            raise InputError(f"{path}: broken (the weight {name} {fault}); restore the file, or start a new run")
+
+
+def _weight_fault(weight: Any, expected: Tensor) -> str:
+    if not isinstance(weight, Tensor) or weight.layout != torch.strided or weight.is_meta:
+        return f"is not a tensor with values but a {type(weight).__name__}"
+    if weight.dtype != expected.dtype and not (weight.is_floating_point() and expected.is_floating_point()):
+        return f"is of type {weight.dtype}, not {expected.dtype}"
+    if weight.shape != expected.shape or weight.isfinite().all():
+        return ""
+    return "contains NaN" if weight.isnan().any() else "" if expected.isinf().any() else "contains infinity"

@@ -6,28 +6,34 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import soundfile
 import torch
+from matplotlib.figure import Figure
 
 from benchmarks.chaos.data_files import sentences
 from benchmarks.chaos.mutations import mutate_bytes, mutate_json_file, mutate_table, mutate_value
 from benchmarks.chaos.subject import Subject, equal
 from unifier.config import load_experiment
 from unifier.data.cache import fit_once, load_or_encode
+from unifier.data.readers import hash_each
 from unifier.datasets.audio_folder import AudioFolder
 from unifier.files import read_json
-from unifier.inference.model import load
+from unifier.inference.model import load, load_run_experiment
 from unifier.inference.translate import BLOCK_BYTES, DecodingOptions, open_input, translate
 from unifier.inference.translator import Translator
 from unifier.launch import run_in_folder
+from unifier.network import Network
 from unifier.report.page import report_on
 from unifier.report.read_results import read_results
+from unifier.training.checkpoint import load_weights, read_checkpoint
 from unifier.trials.trunk_similarity import compare_representations
 from unifier_tokenizers import FrameTokenizer
 
@@ -109,10 +115,9 @@ def _remove_hashes(path: Path) -> None:
         path.unlink()
         return
     content = json.loads(path.read_text())
-    content.pop(HASH_KEY, None)
-    if path.name == "settings.json":
-        content.pop("fitted", None)
-    path.write_text(json.dumps(content))
+    removed = [content.pop(key, None) for key in (HASH_KEY, "fitted")]
+    if any(removed):
+        path.write_text(json.dumps(content))
 
 
 def _train(study: Path, name: str, out: Path) -> Path:
@@ -122,9 +127,10 @@ def _train(study: Path, name: str, out: Path) -> Path:
 
 
 def _resume(study: Path, name: str, folder: Path) -> Any:
-    results, _ = run_in_folder(
-        load_experiment(f"{study}:{name}"), {}, seed=None, out=None, track="off", tensorboard=False, resume=folder
-    )
+    with undrawn():
+        results, _ = run_in_folder(
+            load_experiment(f"{study}:{name}"), {}, seed=None, out=None, track="off", tensorboard=False, resume=folder
+        )
     return [result.metrics for result in results]
 
 
@@ -137,6 +143,22 @@ def _subjects(paths: Iterable[Path], read: Callable[[], Any], command: str) -> l
     ]
 
 
+def undrawn() -> AbstractContextManager[Any]:
+    """Return a context in which figures are empty, because drawing takes most of the time of a small run."""
+
+    def write(_: Figure, file: io.StringIO | str | Path, **options: Any) -> None:
+        svg = '<svg xmlns="http://www.w3.org/2000/svg"><style></style></svg>'
+        file.write(svg) if isinstance(file, io.StringIO) else Path(file).write_text(svg)
+
+    return patch.object(Figure, "savefig", write)
+
+
+def _report(folder: Path, file: Path) -> None:
+    """Write the report of a comparison. The figures are drawn in one of four cases, depending on the file's size."""
+    with undrawn() if file.stat().st_size % 4 else nullcontext():
+        report_on(folder)
+
+
 def _comparison(folder: Path, trial: Path) -> list[Subject]:
     def compare() -> Any:
         rows = [{**row, "folder": str(row["folder"])} for row in read_results(folder).rows]
@@ -144,20 +166,38 @@ def _comparison(folder: Path, trial: Path) -> list[Subject]:
 
     reported = [folder / "comparison.json", trial / "predictions.csv"]
     return [
-        *_subjects(reported, partial(report_on, folder), "report"),
+        *(subject for file in reported for subject in _subjects([file], partial(_report, folder, file), "report")),
         *_subjects([trial / "representations.npz"], compare, "the similarity of trunks"),
     ]
 
 
 def _models(runs: dict[str, Path]) -> list[Subject]:
-    """Return the files that `load` and `translate` read."""
+    """Return the files that `load` and `translate` read, and the files that build a run's experiment again."""
     subjects = list[Subject]()
     for name, raw in (("texts", "der Hund läuft"), ("digits", np.zeros((8, 8), np.uint8))):
         run = runs[name]
         fitted = [*(run / "vocabularies").glob("*.json"), *run.glob("numbers.json")]
-        paths = [run / "checkpoints" / "best.ckpt", run / "settings.json", *fitted]
-        subjects += _subjects(paths, partial(_predict, run, raw), f"load {name}")
+        experiment = [run / "checkpoints" / "best.ckpt", run / "settings.json", *fitted]
+        model = [path for path in sorted((run / "model").iterdir()) if path.suffix != ".md"]
+        subjects += _subjects(experiment, partial(_load_checkpoint, run), f"the experiment {name}")
+        subjects += _subjects(model, partial(_predict, run, raw), f"the model {name}")
     return subjects
+
+
+def _load_checkpoint(run: Path) -> None:
+    """Build a run's experiment again, and load the weights of its best checkpoint."""
+    path, experiment = run / "checkpoints" / "best.ckpt", load_run_experiment(run)
+    load_weights(Network.from_experiment(experiment), read_checkpoint(path)["state_dict"], path, "the experiment")
+
+
+def _predict(run: Path, raw: Any) -> list[str]:
+    """Predict with the model of a run, after the hashes in its config.json are set to the hashes of its files."""
+    folder = run / "model"
+    with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        config = json.loads((folder / "config.json").read_bytes())
+        config["files"] = hash_each({name: folder / name for name in config["files"]})
+        (folder / "config.json").write_text(json.dumps(config))
+    return load(run).predict([raw])
 
 
 def _lines(run: Path, path: Path) -> Subject:
@@ -177,10 +217,6 @@ def _lines(run: Path, path: Path) -> Subject:
 
     content = "".join(f"{line}\n" for line in sentences(6)).encode()
     return Subject("lines of translate", path, [content], read, mutate_bytes, difference)
-
-
-def _predict(run: Path, raw: Any) -> list[str]:
-    return load(run).predict([raw])
 
 
 def _resumed(study: Path, runs: dict[str, Path], copies: Path) -> list[Subject]:

@@ -1,5 +1,6 @@
 """A file with the function that reads the file, and the check of one mutation."""
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -33,7 +34,7 @@ class Subject(NamedTuple):
     def is_named(self, message: str) -> bool:
         """Return True if a message names the file, another file of its run, its data set or a setting."""
         names = (str(self.path.parents[1]), self.path.name, self.name.split()[0], "setting", "out of memory")
-        return any(name in message for name in names)
+        return any(name in message for name in names) or re.match(r"\w+=", message) is not None
 
     def check(self, seed: int, number: int) -> str:
         """Read a mutation of the file. Return the fault with what reproduces the fault, or "".

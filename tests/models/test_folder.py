@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from unifier import (
@@ -176,6 +178,17 @@ def test_weights_of_another_shape_are_named(folder: Path) -> None:
     trunk["arguments"]["ffn_dim"] = 2 * D
     change(folder, trunk=trunk)
     with pytest.raises(InputError, match=r"feed_forward.*\(32"):
+        read_model(folder)
+
+
+@pytest.mark.parametrize("value", [torch.tensor(torch.nan), torch.tensor(torch.inf), torch.tensor(1)])
+def test_weights_that_are_no_numbers_are_named(value: Tensor, folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    name = next(name for name, weight in weights.items() if weight.is_floating_point())
+    save_file(weights | {name: value.expand(weights[name].shape).contiguous()}, folder / "model.safetensors")
+    files = read_json(folder / "config.json")["files"]
+    change(folder, files={file: sha256((folder / file).read_bytes()).hexdigest() for file in files})
+    with pytest.raises(InputError, match=f"model.safetensors.*{name}"):
         read_model(folder)
 
 

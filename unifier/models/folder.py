@@ -17,7 +17,7 @@ from unifier.data.readers import hash_all, hash_each
 from unifier.files import read_json, write_bytes, write_sealed_json, write_text
 from unifier.heads.head import Head
 from unifier.models.config import ConfigReader, ConfigWriter, file_name
-from unifier.network import Network
+from unifier.network import Network, check_weights
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, Tokenizer
 from unifier_tokenizers.configurable import StoredFile
@@ -115,16 +115,7 @@ def read_model(folder: Path, classes: Sequence[type] = ()) -> StoredModel:
     Raises:
         InputError: A file is missing or has changed, a class is unknown, or the weights do not fit the classes.
     """
-    if not (folder / CONFIG_FILE).is_file():
-        raise InputError(f"{folder}: not the folder of a model, because {CONFIG_FILE} is missing")
-    config = read_json(folder / CONFIG_FILE)
-    if not isinstance(config.get("format"), int) or config["format"] > FORMAT:
-        raise InputError(
-            f"{folder / CONFIG_FILE}: format {config.get('format')!r} is not one of the formats 1 to {FORMAT}: "
-            f"update unifier (the folder was written by version {config.get('unifier')})"
-        )
-    config = read_json(folder / CONFIG_FILE, name=str, trunk=dict, tasks=dict, batch_tokens=int, files=dict, facts=dict)
-    check_files(folder, config["files"])
+    config = read_config(folder)
     tensors = _read_tensors(folder / TENSORS_FILE) if TENSORS_FILE in config["files"] else {}
 
     def read_file(name: str, cls: type[StoredFile]) -> StoredFile:
@@ -140,6 +131,31 @@ def read_model(folder: Path, classes: Sequence[type] = ()) -> StoredModel:
     _load_weights(folder, Network(trunk, tasks))
     name, batch_tokens, facts, files = (config[key] for key in ("name", "batch_tokens", "facts", "files"))
     return StoredModel(name, trunk, tasks, batch_tokens, facts, files[WEIGHTS_FILE])
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the content of config.json, after a check of the format and of the files that it lists.
+
+    Raises:
+        InputError: The folder is not a model's folder, its format is newer, or a file is missing or has changed.
+    """
+    if not (folder / CONFIG_FILE).is_file():
+        raise InputError(f"{folder}: not the folder of a model, because {CONFIG_FILE} is missing")
+    config = read_json(folder / CONFIG_FILE)
+    if not isinstance(config.get("format"), int) or config["format"] > FORMAT:
+        raise InputError(
+            f"{folder / CONFIG_FILE}: format {config.get('format')!r} is not one of the formats 1 to {FORMAT}: "
+            f"update unifier (the folder was written by version {config.get('unifier')})"
+        )
+    config = read_json(folder / CONFIG_FILE, name=str, trunk=dict, tasks=dict, batch_tokens=int, files=dict, facts=dict)
+    check_files(folder, config["files"])
+    return config
+
+
+def list_model_files(folder: Path) -> list[str]:
+    """Return the names of all files of a model's folder, after the checks of `read_config`. Other files are left out."""
+    card = [CARD_FILE] if (folder / CARD_FILE).is_file() else []
+    return [*read_config(folder)["files"], *card, CONFIG_FILE]
 
 
 def _decode_task(reader: ConfigReader, name: str, content: object) -> ModelTask:
@@ -201,6 +217,7 @@ def _load_weights(folder: Path, network: nn.Module) -> None:
                 f"{folder / WEIGHTS_FILE}: the weight {name} has the shape {tuple(weight.shape)}, "
                 f"but the model's classes need {tuple(expected[name].shape)}"
             )
+    check_weights(network, weights, folder / WEIGHTS_FILE)
     network.load_state_dict(weights, strict=False)
 
 

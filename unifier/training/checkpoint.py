@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 from torch import Tensor, nn
 
 from unifier.files import print_status, write_bytes
+from unifier.network import check_weights
 from unifier_tokenizers import InputError
 
 CHECKPOINT_KEYS = ("state_dict", "global_step", "callbacks")
@@ -155,32 +156,6 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], checkpoint: 
         raise InputError(
             f"{checkpoint} does not fit {experiment}; the experiment may have changed since ({_reason(error)})"
         ) from error
-
-
-def check_weights(network: nn.Module, weights: Mapping[str, Any], checkpoint: Path) -> None:
-    """Raise InputError if a weight is not a tensor, has another kind of numbers, or is not finite.
-
-    Another floating-point type is accepted. Infinity is accepted only if the network's own weight contains infinity,
-    such as a mask. Missing weights and weights of another shape are not checked.
-
-    Args:
-        network: The network into which the weights will be loaded.
-        weights: The state dict of the checkpoint.
-        checkpoint: The path of the checkpoint, for an error message.
-    """
-    for name, expected in network.state_dict().items():
-        if name in weights and isinstance(expected, Tensor) and (fault := _weight_fault(weights[name], expected)):
-            raise InputError(f"{checkpoint}: broken (the weight {name} {fault}); restore the file, or start a new run")
-
-
-def _weight_fault(weight: Any, expected: Tensor) -> str:
-    if not isinstance(weight, Tensor) or weight.layout != torch.strided or weight.is_meta:
-        return f"is not a tensor with values but a {type(weight).__name__}"
-    if weight.dtype != expected.dtype and not (weight.is_floating_point() and expected.is_floating_point()):
-        return f"is of type {weight.dtype}, not {expected.dtype}"
-    if weight.shape != expected.shape or weight.isfinite().all():
-        return ""
-    return "contains NaN" if weight.isnan().any() else "" if expected.isinf().any() else "contains infinity"
 
 
 def _reason(error: Exception) -> str:

@@ -18,8 +18,9 @@ from unifier.data.prepare import EncodedTask
 from unifier.experiment import Experiment
 from unifier.files import print_status, read_json
 from unifier.folders import RUN_ID, TRIALS_FOLDER, find_run_folder
+from unifier.network import check_weights
 from unifier.report.read_results import find_changed_data
-from unifier.training.checkpoint import check_weights, load_resume_checkpoint, read_checkpoint
+from unifier.training.checkpoint import load_resume_checkpoint, read_checkpoint
 from unifier.training.fit import RunContext, TrialContext, fit
 from unifier.training.result import Interrupted, Result, RunFailed
 from unifier.trials.joint import budget_per_task, load_trunk, merge_experiments, shuffle, with_budget
