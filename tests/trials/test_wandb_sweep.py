@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import wandb
 from wandb.errors import CommError
-from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
 from wandb.sdk.lib.config_util import save_config_file_from_dict
 
 from unifier import run
@@ -66,6 +65,8 @@ def configure(file: Path, given: dict[str, str], **changed: Any) -> dict[str, An
 
 def agent_command(configuration: dict[str, Any], chosen: dict[str, Any]) -> list[str]:
     """Return the words of the command that W&B's agent builds for a run with these values."""
+    from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args  # It takes a second.
+
     built = create_sweep_command_args({"args": {name: {"value": value} for name, value in chosen.items()}})
     words: list[str] = []
     for word in create_sweep_command([*configuration["command"]]):
@@ -88,6 +89,7 @@ def test_configuration_has_values_and_command(file: Path) -> None:
     assert "run_cap" not in configure(file, {"dim": "8,16"})
 
 
+@pytest.mark.slow
 def test_agent_commands_parse_back_to_the_values(file: Path) -> None:
     given = {"rate": "1e-5,0.5", "stem": "true,no", "patch": "none,2", "title": "two words,x=y", "seed": "7,8"}
     configuration = configure(file, given)
