@@ -108,6 +108,7 @@ def _run_child(command: Mapping[str, Any], pipe: int) -> None:
     tempfile.tempdir = None
     for descriptor, path in enumerate((os.devnull, folder / "output", folder / "errors")):
         os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), descriptor)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # A program in the background ignores SIGINT.
     if command.get("fresh"):
         os.execv(sys.executable, [sys.executable, "-m", "unifier", *command["arguments"]])
     process, events = os.getpid(), 0
