@@ -211,6 +211,12 @@ def make_parser() -> argparse.ArgumentParser:
     )
     report.set_defaults(act=act_report)
 
+    export = commands.add_parser("export", help="copy a trained model into a new folder, which works anywhere")
+    export.add_argument("model", metavar="RUN", help="the folder of a run or of a model")
+    export.add_argument("folder", metavar="DIR", type=Path, help="the new folder")
+    export.add_argument("--format", choices=("folder",), default="folder", help="the format (default: folder)")
+    export.set_defaults(act=act_export)
+
     _add_translate(commands.add_parser("translate", help="translate lines of text with a trained run"))
     return parser
 
@@ -390,6 +396,13 @@ def act_report(options: argparse.Namespace) -> None:
     for problem in problems:
         print_status(f"warning: {problem}", sys.stderr)
     _print_line(page)
+
+
+def act_export(options: argparse.Namespace) -> None:
+    """Copy a model's folder, and print the path of the copy."""
+    from unifier.models.export import export_model
+
+    _print_line(export_model(options.model, options.folder, options.format))
 
 
 def act_translate(options: argparse.Namespace) -> None:

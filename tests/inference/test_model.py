@@ -48,6 +48,15 @@ def test_model_needs_nothing_but_its_folder(run: Path, tmp_path: Path) -> None:
         _ = load(copy).experiment
 
 
+def test_changed_experiment_file_is_named(run: Path, tmp_path: Path) -> None:
+    copy = copytree(run, tmp_path / "copy")
+    stored = read_json(copy / "settings.json")
+    assert stored["experiment"].keys() == {"experiment.py"}
+    (copy / "settings.json").write_text(json.dumps({**stored, "experiment": {"experiment.py": "0"}}))
+    with pytest.warns(UserWarning, match=r"translation\.py"):
+        _ = load(copy).experiment
+
+
 def test_folder_without_a_model_is_named(run: Path, tmp_path: Path) -> None:
     copy = copytree(run, tmp_path / "copy")
     rmtree(copy / "model")

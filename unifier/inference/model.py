@@ -14,6 +14,7 @@ from unifier.files import read_json
 from unifier.models.folder import MODEL_FOLDER, ModelTask, StoredModel, find_model, read_model
 from unifier.network import Network
 from unifier.settings import list_settings
+from unifier.training.experiment_copy import warn_of_changed_experiment
 from unifier.trials.joint import merge_experiments, with_budget
 from unifier_tokenizers import InputError
 
@@ -106,6 +107,7 @@ def load_run_experiment(folder: Path) -> Experiment:
     origin = stored.get("study")
     if not isinstance(origin, str | list) or not all(isinstance(part, str) for part in origin):
         raise InputError(f"{folder / 'settings.json'}: broken (study must be FILE:name, or a list of FILE:name)")
+    warn_of_changed_experiment(folder, stored)
     with recording_fitted(folder), use_starting_folders(stored):
         if isinstance(origin, list):
             experiment = merge_experiments(_load_parts(folder, origin, stored["settings"]))

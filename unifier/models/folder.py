@@ -153,7 +153,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def list_model_files(folder: Path) -> list[str]:
-    """Return the names of all files of a model's folder, after the checks of `read_config`. Other files are left out."""
+    """Return the names of a model's files, after the checks of `read_config`. Other files are left out."""
     card = [CARD_FILE] if (folder / CARD_FILE).is_file() else []
     return [*read_config(folder)["files"], *card, CONFIG_FILE]
 

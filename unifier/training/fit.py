@@ -43,6 +43,12 @@ from unifier.training.artifacts import write_artifacts
 from unifier.training.callbacks import SpeedMonitor, peak_flops
 from unifier.training.checkpoint import load_resume_checkpoint, load_weights
 from unifier.training.cost import count_parameters
+from unifier.training.experiment_copy import (
+    EXPERIMENT_ENTRY,
+    copy_experiment,
+    read_experiment_files,
+    warn_of_changed_experiment,
+)
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.loggers import (
     MetricsFile,
@@ -177,6 +183,7 @@ def _fit(
     pl.seed_everything(seed, verbose=False)
     checkpoint = None if resume is None else read_unfinished(resume)
     earlier = {} if resume is None else read_earlier_settings(resume)
+    read_experiment_files(context.origin)
     with recording_fitted(resume) as fitted_values:
         experiment = build()
     name = experiment.name
@@ -206,7 +213,8 @@ def _fit(
     try:
         on_start(result)
         save_fitted(fitted_values, result.folder)
-        write_run_settings(result, context, splits["train"], hashes)
+        copies = earlier.get(EXPERIMENT_ENTRY) or copy_experiment(context.origin, result.folder)
+        write_run_settings(result, context, splits["train"], hashes, copies)
         if context.trial is None:  # A comparison prints its own line for each trial.
             print_run_header(result, experiment.training, batches)
         loggers = start_loggers(experiment, result, context, model, done)
@@ -253,6 +261,7 @@ def read_earlier_settings(folder: Path) -> dict[str, Any]:
     if not isinstance(settings.get("read", {}), dict) or not isinstance(settings.get("fitted", {}), dict):
         raise InputError(f"{folder / 'settings.json'}: broken (read and fitted must be objects)")
     check_fitted(folder, settings)
+    warn_of_changed_experiment(folder, settings)
     return settings
 
 
@@ -385,9 +394,21 @@ def create_result(
 
 
 def write_run_settings(
-    result: Result, context: RunContext, train: Mapping[str, EncodedSplit], hashes: Mapping[str, str]
+    result: Result,
+    context: RunContext,
+    train: Mapping[str, EncodedSplit],
+    hashes: Mapping[str, str],
+    copies: Mapping[str, str],
 ) -> None:
-    """Write settings.json, which is needed to load or resume the run."""
+    """Write settings.json, which is needed to load or resume the run.
+
+    Args:
+        result: The result of the run.
+        context: The settings for the storage and tracking of the run.
+        train: The training split of each task.
+        hashes: The hash of each task's data.
+        copies: The hash of each copy of an experiment's file.
+    """
     content = {
         "name": result.name,
         "seed": result.seed,
@@ -398,6 +419,7 @@ def write_run_settings(
         "longest": {task: int(split.lengths()[:, 0].max()) for task, split in train.items()},
         "read": hashes,
         "fitted": hash_fitted(result.folder),
+        EXPERIMENT_ENTRY: dict(copies),
         "lineage": result.lineage,
         **starting_folders(),
     }
