@@ -39,8 +39,9 @@ from unifier import (
     create_trunk,
 )
 from unifier.augmentation import image_tta
-from unifier.data.inputs import reader_of
+from unifier.data.inputs import ImageReader, reader_of
 from unifier.files import read_json, write_sealed_json
+from unifier.models.config import construct
 from unifier.models.folder import ModelTask, StoredModel, read_model, write_model
 from unifier_tokenizers import InputError
 
@@ -190,6 +191,13 @@ def test_weights_that_are_no_numbers_are_named(value: Tensor, folder: Path) -> N
     change(folder, files={file: sha256((folder / file).read_bytes()).hexdigest() for file in files})
     with pytest.raises(InputError, match=f"model.safetensors.*{name}"):
         read_model(folder)
+
+
+@pytest.mark.parametrize("arguments", [{"size": "x"}, {"size": 1.5}, {"channels": 2}, {"channels": None}])
+def test_argument_of_another_type_is_named(arguments: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"reader.{next(iter(arguments))}"):
+        construct(ImageReader, arguments, "reader")
+    assert construct(ImageReader, {"size": 8}, "reader").size == 8
 
 
 class OwnTokenizer(Tokenizer):

@@ -5,9 +5,10 @@ from contextlib import suppress
 from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any, final
+from typing import Any, final, get_type_hints
 
 import numpy as np
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from unifier.plugins import plugin_package, plugins_of
@@ -176,7 +177,8 @@ def find_class(path: str, package: str | None, classes: Mapping[str, type], base
 
 
 def construct(cls: type, arguments: Mapping[str, Any], path: str) -> Any:
-    """Call a class with stored arguments. Raises InputError if the class refuses an argument."""
+    """Call a class with stored arguments. Raises InputError if an argument has a wrong type or is refused."""
+    _check_types(cls, arguments, path)
     positional: Iterable[Any] = ()
     named = dict(arguments)
     for name, parameter in signature(cls.__init__).parameters.items():
@@ -194,6 +196,24 @@ def construct(cls: type, arguments: Mapping[str, Any], path: str) -> Any:
         ZeroDivisionError,
     ) as error:
         raise InputError(f"{path}: {cls.__name__} cannot be constructed ({one_line(error)})") from error
+
+
+def _check_types(cls: type, arguments: Mapping[str, Any], path: str) -> None:
+    """Raise InputError if a number, a text or None does not have the annotated type of its argument."""
+    try:
+        kinds = get_type_hints(cls.__init__)
+    except (NameError, TypeError):  # An annotation may use a type that is imported for type checkers only.
+        return
+    for name, value in arguments.items():
+        if name in kinds and (value is None or isinstance(value, str | float | int)):
+            try:
+                TypeAdapter(kinds[name], config=ConfigDict(arbitrary_types_allowed=True)).validate_python(
+                    value, strict=True
+                )
+            except ValidationError as error:
+                raise InputError(f"{path}.{name}: {value!r} does not fit ({error.errors()[0]['msg']})") from error
+            except PydanticUserError:  # Some types, such as dataclasses, have a configuration of their own.
+                continue
 
 
 def file_name(folder: Path, name: str) -> Path:
