@@ -235,6 +235,12 @@ def test_terminal_of_few_letters_ends_no_run(file: Path, tmp_path: Path, monkeyp
     assert "\\xb1" in terminal.read()
 
 
+def test_ctrl_c_at_the_start_is_one_line(monkeypatch: Patch, capsys: Capture) -> None:
+    monkeypatch.setattr("unifier.cli.make_parser", Mock(side_effect=KeyboardInterrupt))
+    assert main(["list"]) == 1
+    assert capsys.readouterr().err == "interrupted\n"
+
+
 def test_sigterm_is_ctrl_c(file: Path, capsys: Capture) -> None:
     handler = signal.getsignal(signal.SIGTERM)
     assert main(["show", f"{file}:terminated"]) == 1

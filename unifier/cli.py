@@ -23,6 +23,13 @@ PLUGIN_KINDS = ("tokenizers", "heads", "sources")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line. Return the exit status: 0 for success, 2 for wrong use or bad input, 1 otherwise."""
+    try:
+        return _run_command(arguments)
+    except BaseException as error:
+        return _report_error(error)
+
+
+def _run_command(arguments: Sequence[str] | None) -> int:
     parser = make_parser()
     # argparse accepts no positional arguments after an option. Settings after an option are therefore in `rest`.
     options, rest = parser.parse_known_args(arguments)
@@ -37,17 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # A terminal without Unicode must not stop a run.
     # Each command imports only the modules that it needs, so `unifier list` and `--help` start fast.
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _print_warning
-            with _interrupt_on_sigterm():
-                if options.act is not act_list:
-                    from unifier.limits import check_limits
+    with warnings.catch_warnings(), _interrupt_on_sigterm():
+        warnings.showwarning = _print_warning
+        if options.act is not act_list:
+            from unifier.limits import check_limits
 
-                    check_limits(options.command)
-                return options.act(options) or 0
-    except BaseException as error:
-        return _report_error(error)
+            check_limits(options.command)
+        return options.act(options) or 0
 
 
 def _report_error(error: BaseException) -> int:

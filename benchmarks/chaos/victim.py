@@ -146,8 +146,10 @@ def _call(arguments: list[str]) -> int:
     from unifier.data.download import RemoteFile, ensure_files
 
     _, url, size, sha256 = arguments
-    ensure_files("chaos", url, {"file": RemoteFile(int(size), sha256)})
-    return 0
+    with suppress(KeyboardInterrupt):
+        ensure_files("chaos", url, {"file": RemoteFile(int(size), sha256)})
+        return 0
+    return 1
 
 
 if __name__ == "__main__":
