@@ -320,7 +320,11 @@ def resume(reference: str, folder: Path) -> Ending:
     if ending.status:
         return ending._replace(result=None)
     with record_files(folder):  # The campaign reads more files than the command.
-        return ending._replace(text=f"{ending.text}\n{read_page(folder)}", result=read_whole(folder))
+        try:
+            result = read_whole(folder)
+        except (ValueError, OSError) as error:  # The command has named a damaged file, and has left it as it is.
+            result = error
+        return ending._replace(text=f"{ending.text}\n{read_page(folder)}", result=result)
 
 
 def read_page(folder: Path) -> str:
