@@ -3,6 +3,7 @@
 import errno
 import json
 import math
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,6 @@ from io import TextIOBase
 from pathlib import Path
 from signal import SIGINT, raise_signal
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -39,10 +39,15 @@ def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("file", b"old")]
 
 
-def test_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "replace", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
-    with pytest.raises(OSError, match=r"a\.csv"):
-        files.write_bytes(tmp_path / "a.csv", b"1")
+def test_full_disk_names_the_file(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"a\.csv"):
+            files.write_bytes(tmp_path / "a.csv", bytes(100))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
 
 
 def test_temporary_files_are_new_and_those_of_killed_processes_are_deleted(tmp_path: Path) -> None:

@@ -83,17 +83,19 @@ def _encode(text: str) -> bytes:
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
     """Write a temporary file and then rename it. Other programs therefore never read an incomplete file."""
-    with create_temporary(path) as file:
-        temporary = Path(file.name)
-        try:
-            file.write(content)
-            file.flush()
-            temporary.replace(path)
-        except BaseException as error:  # KeyboardInterrupt must remove the temporary file too.
-            temporary.unlink(missing_ok=True)
-            if isinstance(error, OSError) and error.filename is None:  # Python names no file on a full disk.
-                error.filename = str(path)
-            raise
+    try:
+        with create_temporary(path) as file:
+            temporary = Path(file.name)
+            try:
+                file.write(content)
+                file.flush()
+                temporary.replace(path)
+            except BaseException:  # KeyboardInterrupt must remove the temporary file too.
+                temporary.unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        error.filename = error.filename or str(path)  # Python names no file on a full disk.
+        raise
 
 
 def create_temporary(path: Path) -> io.BufferedWriter:
