@@ -11,7 +11,8 @@ from unifier.config import build_described, check_settings, load_experiment, spl
 from unifier.data.source import use_starting_folders
 from unifier.experiment import Experiment, check_fitted, recording_fitted
 from unifier.files import read_json
-from unifier.models.folder import MODEL_FOLDER, ModelTask, StoredModel, find_model, read_model
+from unifier.models.folder import MODEL_FOLDER, ModelTask, StoredModel, find_model, list_model_files, read_model
+from unifier.models.hub import upload_model
 from unifier.network import Network
 from unifier.settings import list_settings
 from unifier.training.experiment_copy import warn_of_changed_experiment
@@ -68,6 +69,19 @@ class Model:
         prepared = [self.tasks[task].reader.prepare(value) for value in inputs]
         return [self.tasks[task].head.describe(answer) for answer in self.network.predict(task, prepared)]
 
+    def push_to_hub(self, repository: str, *, private: bool | None = None, message: str = "Upload a model") -> str:
+        """Upload the model's folder to the Hugging Face hub, and return the address of the commit.
+
+        Args:
+            repository: USER/NAME. A repository that does not exist is created.
+            private: True for a new repository that only its owner can read. None means the owner's default.
+            message: The message of the commit.
+
+        Raises:
+            InputError: A file of the model has changed, the hub cannot be reached, or you may not write there.
+        """
+        return upload_model(self.folder, list_model_files(self.folder), repository, private=private, message=message)
+
     @cached_property
     def experiment(self) -> Experiment:
         """The experiment whose training produced the model. The run's experiment file is executed.
@@ -82,17 +96,18 @@ class Model:
         return load_run_experiment(run)
 
 
-def load(source: str | Path, *, classes: Sequence[type] = ()) -> Model:
+def load(source: str | Path, *, revision: str | None = None, classes: Sequence[type] = ()) -> Model:
     """Open a trained model. No code in its folder is executed.
 
     Args:
-        source: The folder of a model or of a finished run.
+        source: The folder of a model or of a finished run, or hub:USER/NAME for a model on the Hugging Face hub.
+        revision: A branch, a tag or a commit on the hub. None means the main branch.
         classes: Your own classes that the model consists of, if they are in no installed package.
 
     Raises:
-        InputError: The folder contains no model, or a file is missing or broken.
+        InputError: The folder contains no model, a file is missing or broken, or the hub cannot be reached.
     """
-    folder = find_model(source)
+    folder = find_model(source, revision)
     return Model(read_model(folder, classes), folder)
 
 

@@ -17,6 +17,7 @@ from unifier.data.readers import hash_all, hash_each
 from unifier.files import read_json, write_bytes, write_sealed_json, write_text
 from unifier.heads.head import Head
 from unifier.models.config import ConfigReader, ConfigWriter, file_name
+from unifier.models.hub import HUB, download_model
 from unifier.network import Network, check_weights
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, Tokenizer
@@ -174,12 +175,20 @@ def _decode_as(kind: Any, reader: ConfigReader, content: object, path: str) -> A
     return part
 
 
-def find_model(source: str | Path) -> Path:
-    """Return the folder of a model: the folder itself, or the folder of the model in a run.
+def find_model(source: str | Path, revision: str | None = None) -> Path:
+    """Return the folder of a model: the folder itself, the folder of the model in a run, or a download from the hub.
+
+    Args:
+        source: The folder of a model or of a run, or hub:USER/NAME.
+        revision: A branch, a tag or a commit on the hub. None means the main branch.
 
     Raises:
-        InputError: The folder is missing, or the run has no model.
+        InputError: The folder is missing, the run has no model, or the model cannot be downloaded.
     """
+    if str(source).startswith(HUB):
+        return download_model(str(source), revision)
+    if revision is not None:
+        raise InputError(f"revision={revision}: only a model on the hub, {HUB}USER/NAME, has revisions")
     folder = Path(source).absolute()
     if (folder / "settings.json").exists():
         if not (folder / MODEL_FOLDER).is_dir():
