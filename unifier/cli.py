@@ -1,4 +1,4 @@
-"""The command line: list, show, run, sweep, report, translate."""
+"""The command line: list, show, run, sweep, report, predict, translate."""
 
 import argparse
 import ast
@@ -14,9 +14,12 @@ from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from unifier.files import print_status, printable
+
+if TYPE_CHECKING:
+    from unifier.inference.model import Model
 
 PLUGIN_KINDS = ("tokenizers", "heads", "sources")
 
@@ -220,6 +223,7 @@ def make_parser() -> argparse.ArgumentParser:
     export.add_argument("--format", choices=("folder",), default="folder", help="the format (default: folder)")
     export.set_defaults(act=act_export)
 
+    _add_predict(commands.add_parser("predict", help="predict labels or texts for files, folders, tables and lines"))
     _add_translate(commands.add_parser("translate", help="translate lines of text with a trained run"))
     return parser
 
@@ -237,6 +241,53 @@ def _add_experiment(command: argparse.ArgumentParser) -> None:
         metavar="FILE[:name]",
         help="a Python file or an installed recipe, and the name of one of its experiments",
     )
+
+
+def _add_model(command: argparse.ArgumentParser) -> None:
+    """Add the argument MODEL and the options of every command that computes with a trained model."""
+    command.add_argument("model", metavar="MODEL", help="the folder of a run or of a model")
+    command.add_argument("--task", metavar="NAME", help="the task of a model with several tasks")
+    command.add_argument(
+        "--device", choices=("cpu", "cuda", "mps"), help="the device (default: the accelerator if there is one)"
+    )
+    command.add_argument("--threads", type=int, metavar="N", help="the number of threads (default: one per core)")
+    command.add_argument(
+        "--dtype",
+        choices=("float32", "bfloat16", "int8"),
+        default="float32",
+        help="the number type; int8 only stores the weights of linear layers as integers (default: float32)",
+    )
+
+
+def _open_model(options: argparse.Namespace) -> "Model":
+    """Load the model of a command, with the options of `_add_model`."""
+    import torch
+
+    from unifier.inference.model import load
+    from unifier_tokenizers import InputError
+
+    if options.threads is not None:
+        if options.threads < 1:
+            raise InputError(f"threads={options.threads}: at least 1 is needed")
+        torch.set_num_threads(options.threads)
+    return load(options.model).to(options.device, options.dtype)
+
+
+def _add_predict(predict: argparse.ArgumentParser) -> None:
+    _add_model(predict)
+    predict.add_argument(
+        "inputs", metavar="INPUT", nargs="+", help="a file, a folder, a table (.csv or .tsv), or - for standard input"
+    )
+    predict.add_argument("--format", choices=("csv", "jsonl"), default="csv", help="the output's format (default: csv)")
+    predict.add_argument("--out", metavar="FILE", type=Path, help="the output file (default: standard output)")
+    predict.add_argument("--top-k", type=int, metavar="K", help="write the K most probable labels of each input")
+    predict.add_argument(
+        "--bad-inputs",
+        choices=("stop", "skip"),
+        default="stop",
+        help="for inputs that cannot be read: stop, or skip and count them (default: stop)",
+    )
+    predict.set_defaults(act=act_predict)
 
 
 def _add_translate(translate: argparse.ArgumentParser) -> None:
@@ -401,6 +452,23 @@ def act_report(options: argparse.Namespace) -> None:
     _print_line(page)
 
 
+def act_predict(options: argparse.Namespace) -> None:
+    """Write predictions to standard output or a file."""
+    from unifier.inference.predict import PredictionOptions, open_output, write_predictions
+
+    _write_utf8()
+    model, output = _open_model(options), PredictionOptions(options.format, options.top_k, options.bad_inputs)
+    task = model.choose_task(options.task)
+    with open_output(options.out) as out:
+        write_predictions(model, task, options.inputs, out, output)
+
+
+def _write_utf8() -> None:
+    """Write UTF-8 with line feeds to standard output, on every system."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+
+
 def act_export(options: argparse.Namespace) -> None:
     """Copy a model's folder, and print the path of the copy."""
     from unifier.models.export import export_model
@@ -416,8 +484,7 @@ def act_translate(options: argparse.Namespace) -> None:
     from unifier.inference.translate import AlignmentPage, DecodingOptions, open_input, translate
     from unifier.inference.translator import Translator
 
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # Input and output are both UTF-8.
+    _write_utf8()
     decoding = DecodingOptions(**{field.name: getattr(options, field.name) for field in fields(DecodingOptions)})
     translator = Translator(options.run, align=bool(options.attention))
     page = AlignmentPage(options.attention) if options.attention else nullcontext()

@@ -53,6 +53,8 @@ class ImageReader(InputReader):
         if not isinstance(value, Image.Image):
             shape = np.shape(value)
             array = to_array(value, shape[2] if len(shape) == 3 else 1)
+            if array.shape[2] == self.channels and (self.size is None or max(array.shape) <= self.size):
+                return array  # A picture that is already prepared needs no slow conversion to PIL and back.
             value = Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array)
         # `to_array` refuses pictures with more than 8 bits per channel.
         to_array(value.resize((1, 1)), self.channels)

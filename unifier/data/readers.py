@@ -151,7 +151,12 @@ class TableRow(NamedTuple):
 
 
 def read_labels_table(path: Path, columns: Sequence[str], *, tab_separated: bool = False) -> list[TableRow]:
-    """Return the rows of a CSV or TSV file.
+    """Return the rows of a CSV or TSV file (see `iterate_table`)."""
+    return list(iterate_table(path, columns, tab_separated=tab_separated))
+
+
+def iterate_table(path: Path, columns: Sequence[str], *, tab_separated: bool = False) -> Iterator[TableRow]:
+    """Yield the rows of a CSV or TSV file. Only one row is in memory.
 
     From a table of over `MAX_STORED_COLUMNS` columns, only the required columns and `OPTIONAL_COLUMNS` are returned.
 
@@ -168,7 +173,6 @@ def read_labels_table(path: Path, columns: Sequence[str], *, tab_separated: bool
     lines = (line + "\n" for line in _decoded_lines(path))
     options: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tab_separated else {}
     table = csv.reader(chain(lines, (LAST_ROW,)), **options)
-    rows: list[TableRow] = []
     header: list[str] | None = None
     indices: dict[str, int] = {}
     line, cells = 1, list[str]()
@@ -180,11 +184,10 @@ def read_labels_table(path: Path, columns: Sequence[str], *, tab_separated: bool
             elif cells and cells != [LAST_ROW]:
                 if len(cells) != len(header) or cells[-1].endswith(LAST_ROW):
                     raise InputError(f"{path}, line {line}: a row needs {len(header)} cells, like the first line")
-                rows.append(TableRow(table.line_num, {column: cells[index] for column, index in indices.items()}))
+                yield TableRow(table.line_num, {column: cells[index] for column, index in indices.items()})
             line = table.line_num + 1
     except csv.Error as error:
         raise InputError(f"{path}, line {line}: {error}; check the quotation marks") from error
-    return rows
 
 
 def _find_columns(path: Path, header: Sequence[str], required: Sequence[str]) -> dict[str, int]:

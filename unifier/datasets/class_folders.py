@@ -153,7 +153,7 @@ def _labeled_files(folder: Path, suffixes: Collection[str], unit: str, root: Pat
             f"{label}/{part}"
         )
     for label in labels:
-        paths = sorted(_visible_files(folder / label, root))
+        paths = sorted(visible_files(folder / label, root))
         files = [path for path in paths if path.suffix.lower() in suffixes]
         if not files:
             raise InputError(
@@ -167,8 +167,11 @@ def _labeled_files(folder: Path, suffixes: Collection[str], unit: str, root: Pat
     return labeled
 
 
-def _visible_files(folder: Path, root: Path | None) -> Iterator[Path]:
+def visible_files(folder: Path, root: Path | None) -> Iterator[Path]:
     """Yield all files in a folder and its subfolders, except hidden files and files in hidden folders.
+
+    The files of a folder come first, sorted by name, and then the files of each subfolder. With the root None, links
+    may lead anywhere.
 
     Raises InputError if a folder cannot be read, or if a link leads out of the folder `root`.
     """
@@ -179,13 +182,15 @@ def _visible_files(folder: Path, root: Path | None) -> Iterator[Path]:
             continue
         visited.add(real)
         _check_inside(directory, real, root)
+        inner = list[str]()
         for entry in _visible_entries(directory):
             if _is_folder(entry):
-                waiting.append(entry.path)
+                inner.append(entry.path)
                 continue
             if entry.is_symlink():
                 _check_inside(entry.path, os.path.realpath(entry.path), root)
             yield Path(entry.path)
+        waiting += reversed(inner)
 
 
 def _check_inside(path: str, real: str, root: Path | None) -> None:

@@ -1,23 +1,37 @@
 """Trained models. The function `load` opens a model's folder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, Self, final, get_args
+
+import torch
 
 from unifier.comparison import SHARE
 from unifier.config import build_described, check_settings, load_experiment, split_reference
+from unifier.data.dataloader import Batch
 from unifier.data.source import use_starting_folders
 from unifier.experiment import Experiment, check_fitted, recording_fitted
 from unifier.files import read_json
+from unifier.inference.stream import stream_results
 from unifier.models.folder import MODEL_FOLDER, ModelTask, StoredModel, find_model, list_model_files, read_model
 from unifier.models.hub import upload_model
 from unifier.network import Network
+from unifier.nn.int8 import round_linear_layers
+from unifier.nn.precision import default_device
 from unifier.settings import list_settings
 from unifier.training.experiment_copy import warn_of_changed_experiment
 from unifier.trials.joint import merge_experiments, with_budget
 from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import check_choice
+
+ComputeDtype = Literal["float32", "bfloat16", "int8"]
+"""The number type of the computation. "int8" stores the weights of linear layers as 8-bit integers."""
+
+INFERENCE_FACTOR = 4
+"""Ratio of the batch size in inference to the batch size in training, as in validation."""
 
 
 @final
@@ -38,6 +52,36 @@ class Model:
         self.facts = stored.facts
         """Scores, data and versions of the run."""
         self.network = Network(stored.trunk, stored.tasks).eval()
+        self.device = torch.device("cpu")
+        self.dtype: ComputeDtype = "float32"
+
+    def to(self, device: str | None = None, dtype: ComputeDtype = "float32") -> Self:
+        """Move the network to a device, choose the number type of the computation, and return the model.
+
+        Args:
+            device: "cpu", "cuda" or "mps". None means the accelerator if the machine has one, else the CPU.
+            dtype: The number type. A model with the weights of "int8" cannot return to another number type.
+
+        Raises:
+            InputError: The machine does not have the device, or the number type is unknown or no longer possible.
+        """
+        devices = tuple(dict.fromkeys(("cpu", default_device())))
+        device = check_choice("device on this machine,", device or devices[-1], devices)
+        dtype = check_choice("dtype", dtype, get_args(ComputeDtype))
+        if self.dtype == "int8" != dtype:
+            raise InputError(f"dtype={dtype}: the weights are already rounded to int8; load the model again")
+        if dtype == "int8":
+            round_linear_layers(self.network)
+        self.device, self.dtype = torch.device(device), dtype
+        self.network.to(self.device)
+        return self
+
+    @contextmanager
+    def inference_mode(self) -> Generator[None]:
+        """Compute without gradients, in the number type that `to` has chosen."""
+        bfloat16 = torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == "bfloat16")
+        with torch.inference_mode(), bfloat16:
+            yield
 
     def choose_task(self, task: str | None = None) -> str:
         """Return the name of a task.
@@ -65,9 +109,32 @@ class Model:
         Raises:
             InputError: The task is unknown, the required task is missing, or an input cannot be read.
         """
+        head = self.tasks[task := self.choose_task(task)].head
+        return [head.describe(prediction) for prediction in self.predictions(inputs, task)]
+
+    def predictions(
+        self, inputs: Iterable[Any], task: str | None = None, *, bad_inputs: Literal["stop", "yield"] = "stop"
+    ) -> Iterator[Any]:
+        """Yield one prediction of the head per input, in the order of the inputs. Only a few batches are in memory.
+
+        Args:
+            inputs: See `predict`.
+            task: See `predict`.
+            bad_inputs: "stop" raises an error for the first input that cannot be read. "yield" yields the `InputError`
+                as the prediction for this input.
+
+        Raises:
+            InputError: See `predict`.
+        """
+        check_choice("bad_inputs", bad_inputs, ("stop", "yield"))
         task = self.choose_task(task)
-        prepared = [self.tasks[task].reader.prepare(value) for value in inputs]
-        return [self.tasks[task].head.describe(answer) for answer in self.network.predict(task, prepared)]
+
+        def compute(batch: Batch) -> Mapping[int, Any]:
+            with self.inference_mode():
+                return self.network.predict_batch(task, batch.to(self.device))
+
+        predictions = stream_results(inputs, self.tasks[task], compute, max_tokens=INFERENCE_FACTOR * self.batch_tokens)
+        return predictions if bad_inputs == "yield" else _raise_errors(predictions)
 
     def push_to_hub(self, repository: str, *, private: bool | None = None, message: str = "Upload a model") -> str:
         """Upload the model's folder to the Hugging Face hub, and return the address of the commit.
@@ -94,6 +161,14 @@ class Model:
         if self.folder.name != MODEL_FOLDER or not (run / "settings.json").exists():
             raise InputError(f"{self.folder}: a model has an experiment only in the folder of its run")
         return load_run_experiment(run)
+
+
+def _raise_errors(predictions: Iterable[Any]) -> Iterator[Any]:
+    """Yield the predictions until the first InputError, which is raised."""
+    for index, prediction in enumerate(predictions):
+        if isinstance(prediction, InputError):
+            raise InputError(f"input {index}: {prediction}") from prediction
+        yield prediction
 
 
 def load(source: str | Path, *, revision: str | None = None, classes: Sequence[type] = ()) -> Model:

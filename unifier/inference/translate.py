@@ -17,6 +17,7 @@ from unifier.data.text_files import DECOMPRESSION_ERRORS, open_stream
 from unifier.files import create_temporary, print_status, printable
 from unifier.heads.generation import Hypothesis, check_length_penalty
 from unifier.heads.text_generation import TextGenerationHead
+from unifier.inference.stream import MAX_LENGTH_RATIO
 from unifier.inference.translator import Translation, Translator
 from unifier.report.content_policy import add_policy
 from unifier_tokenizers import InputError, Tokens, Units
@@ -33,10 +34,6 @@ MAX_READ_BYTES = 1 << 20
 
 MAX_SKIPPED_BYTES = 1 << 28
 """Largest number of bytes in a line. A device such as /dev/zero has no line ends."""
-
-MAX_LENGTH_RATIO = 8
-"""A line is translated up to this multiple of the tokens of the longest text in training. Attention to more tokens
-would fill the memory."""
 
 MAX_BATCH_LINES = 64
 """The maximum number of lines that are translated together."""

@@ -1,0 +1,168 @@
+"""Inputs of a command: files, folders, tables, lines of text, and standard input."""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+from unifier.data.audio_files import AUDIO_SUFFIXES
+from unifier.data.image_files import IMAGE_SUFFIXES
+from unifier.data.inputs import AudioReader, ImageReader, InputReader, MixtureReader, RawReader, TextReader
+from unifier.data.readers import iterate_table
+from unifier.data.text_files import open_lines, remove_compressed_suffix
+from unifier.datasets.class_folders import visible_files
+from unifier.files import print_status
+from unifier.inference.stream import Pause
+from unifier.inference.translate import open_input, read_as_it_arrives
+from unifier_tokenizers import InputError
+
+STANDARD_INPUT = "-"
+
+TABLE_SUFFIXES = {".csv": False, ".tsv": True}
+"""Mapping from the suffix of a table to True if tabs separate the cells."""
+
+_KINDS: Mapping[type[InputReader], tuple[str, Collection[str] | None]] = {
+    ImageReader: ("pictures", IMAGE_SUFFIXES),
+    AudioReader: ("sounds", AUDIO_SUFFIXES),
+    TextReader: ("lines of text", {".txt"}),
+    MixtureReader: ("rows", None),
+}
+"""Mapping from a reader to its inputs in words, and the suffixes of its files in a folder. None means all files."""
+
+
+@final
+class Input(NamedTuple):
+    """One input of a model, with its name for the output and its place for messages."""
+
+    name: str
+    """The path of a file, or a text."""
+    place: str
+    """The path of a file, or a file and line."""
+    value: Any
+    """The input for an `InputReader`, or the `InputError` of an input that cannot be read."""
+    cells: Mapping[str, str] = {}
+    """The cells of the input's row in a table, keyed by column."""
+
+
+def read_inputs(paths: Sequence[str], reader: InputReader, columns: Sequence[str] = ()) -> Iterator[Input | Pause]:
+    """Yield the inputs in files, folders, tables and standard input, one after the other.
+
+    A text model reads each line of a file. Every other model reads one input per file. Standard input contains texts,
+    or paths of files, one per line.
+
+    Args:
+        paths: The files and folders, and "-" for standard input.
+        reader: The preparation of the inputs.
+        columns: Names of required columns of a table, in addition to the columns of the inputs.
+
+    Raises:
+        InputError: A path does not exist, a folder or a file has no inputs, or a table is broken.
+    """
+    for path in paths:
+        if path != STANDARD_INPUT and not os.path.exists(path):  # noqa: PTH110  Path.exists fails for long names.
+            raise InputError(f"{path}: no such file or folder; give files, folders, tables, or - for standard input")
+    if isinstance(reader, RawReader):
+        raise InputError("this model reads objects of Python: use unifier.load(...).predict in Python")
+    if isinstance(reader, MixtureReader) and (other := next((path for path in paths if not is_table(path)), None)):
+        raise InputError(f"{other}: give a table (.csv or .tsv) with the columns {', '.join(reader.members)}")
+    return _read_inputs(paths, reader, columns)
+
+
+def _read_inputs(paths: Sequence[str], reader: InputReader, columns: Sequence[str]) -> Iterator[Input | Pause]:
+    for path in paths:
+        if path == STANDARD_INPUT:
+            yield from _read_standard_input(reader)
+            continue
+        if is_table(path):
+            inputs = _read_table(Path(path), reader, columns)
+        elif os.path.isdir(path):  # noqa: PTH112  Path.is_dir fails for long names.
+            inputs = _read_folder(Path(path), reader)
+        else:
+            inputs = _read_file(Path(path), reader)
+        if (first := next(inputs, None)) is None:
+            raise InputError(f"{path} has no inputs: add {describe_inputs(reader)}")
+        yield first
+        yield from inputs
+
+
+def is_table(path: str) -> bool:
+    """Return True if a path has the suffix of a table, which may be followed by the suffix of a compressed file."""
+    return _suffix(path) in TABLE_SUFFIXES and not os.path.isdir(path)  # noqa: PTH112  Path.is_dir fails for long names.
+
+
+def describe_inputs(reader: InputReader) -> str:
+    """Return the inputs that a reader accepts, such as "lines of text", for messages."""
+    return _KINDS.get(type(reader), ("files", None))[0]
+
+
+def _suffix(path: str) -> str:
+    return Path(remove_compressed_suffix(os.path.basename(path))).suffix  # noqa: PTH119  The path may be any text.
+
+
+def _read_table(path: Path, reader: InputReader, columns: Sequence[str]) -> Iterator[Input]:
+    """Yield the inputs in the rows of a table. Paths are relative to the table."""
+    members = reader.members if isinstance(reader, MixtureReader) else None
+    own = list(members) if members else ["text" if isinstance(reader, TextReader) else "file"]
+    for row in iterate_table(path, (*own, *columns), tab_separated=TABLE_SUFFIXES[_suffix(str(path))]):
+        place = f"{path}, line {row.line}"
+        if members:
+            parts = {name: _cell_value(path, member, row.cells[name]) for name, member in members.items()}
+            yield Input(place, place, parts, row.cells)
+        else:
+            yield Input(row.cells[own[0]], place, _cell_value(path, reader, row.cells[own[0]]), row.cells)
+
+
+def _cell_value(table: Path, reader: InputReader, cell: str) -> str | Path:
+    return cell if isinstance(reader, TextReader) else table.parent / cell
+
+
+def _read_folder(folder: Path, reader: InputReader) -> Iterator[Input]:
+    """Yield the inputs in the files of a folder and its subfolders. Files of other formats are left out."""
+    _, expected = _KINDS.get(type(reader), ("files", None))
+    left_out = Counter[str]()
+    for path in visible_files(folder, None):
+        suffix = _suffix(path.name) if isinstance(reader, TextReader) else path.suffix.lower()
+        if expected is None or suffix in expected:
+            yield from _read_file(path, reader)
+        else:
+            left_out[path.suffix.lower() or path.name] += 1
+    if left_out:
+        counts = ", ".join(f"{count} {suffix}" for suffix, count in left_out.most_common(5))
+        reason = f"left out files that are not {describe_inputs(reader)} ({counts})"
+        print_status(f"warning: {folder}: {reason}", sys.stderr)
+
+
+def _read_file(path: Path, reader: InputReader) -> Iterator[Input]:
+    if not isinstance(reader, TextReader):
+        yield Input(str(path), str(path), path)
+        return
+    try:
+        lines = open_lines(path)
+    except InputError as error:
+        yield Input(str(path), str(path), error)
+        return
+    for number, line in enumerate(lines, start=1):
+        yield _decode_line(line, f"{path}, line {number}")
+
+
+def _read_standard_input(reader: InputReader) -> Iterator[Input | Pause]:
+    """Yield the lines of standard input, which are texts or paths, with a pause when no line is ready."""
+    with open_input(None) as file:
+        for group in read_as_it_arrives(file, "standard input"):
+            for number, line in group:
+                place = f"standard input, line {number}"
+                if isinstance(reader, TextReader):
+                    yield _decode_line(line, place)
+                elif line:
+                    yield Input(os.fsdecode(line), place, Path(os.fsdecode(line)))
+            yield Pause()
+
+
+def _decode_line(line: bytes, place: str) -> Input:
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        return Input(line.decode(errors="replace"), place, InputError(f"not UTF-8 text ({error.reason})"))
+    return Input(text, place, text)

@@ -1,0 +1,208 @@
+"""Predictions for files, folders, tables and lines, as CSV or JSON Lines."""
+
+import csv
+import io
+import json
+import sys
+import time
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TextIO, final, get_args
+
+from torch import Tensor
+
+from unifier.files import create_temporary, print_status
+from unifier.heads.classification import ClassificationHead, TaggingHead
+from unifier.heads.head import Head
+from unifier.heads.text_generation import TextGenerationHead
+from unifier.inference.inputs import Input, read_inputs
+from unifier.inference.model import Model
+from unifier.inference.stream import Pause
+from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import check_choice, one_line
+
+OutputFormat = Literal["csv", "jsonl"]
+
+BadInputs = Literal["stop", "skip"]
+"""Policy for an input that cannot be read: "stop" raises an error, and "skip" leaves out the input with a warning."""
+
+SIGNIFICANT_DIGITS = 4
+"""Number of digits of a probability. The last digits of float32 depend on the number of inputs in a batch."""
+
+PROGRESS_SECONDS = 10.0
+"""Time between two lines about the progress."""
+
+MAX_SKIP_WARNINGS = 20
+"""Maximum number of skipped inputs that are named."""
+
+
+@final
+class LabelProbability(NamedTuple):
+    """A label with its probability. For a head without probabilities, the probability is None."""
+
+    label: str
+    probability: float | None
+
+
+@final
+@dataclass(frozen=True)
+class PredictionOptions:
+    """Options of the output."""
+
+    format: OutputFormat = "csv"
+    top_k: int | None = None
+    """Number of labels per input. None means the most probable label, and all tags of a tagger."""
+    bad_inputs: BadInputs = "stop"
+
+    def __post_init__(self) -> None:
+        check_choice("format", self.format, get_args(OutputFormat))
+        check_choice("bad_inputs", self.bad_inputs, get_args(BadInputs))
+        if self.top_k is not None and self.top_k < 1:
+            raise InputError(f"top_k={self.top_k}: at least 1 label is needed")
+
+
+@final
+class InputPredictions:
+    """Predictions of the inputs of a command, in order, with the policy for inputs that cannot be read.
+
+    Lines about the progress and about skipped inputs are printed to standard error.
+    """
+
+    def __init__(self, model: Model, task: str, bad_inputs: BadInputs) -> None:
+        self._model, self._task, self._bad_inputs = model, task, bad_inputs
+        self.num_done = self.num_skipped = 0
+
+    def __call__(self, inputs: Iterable[Input | Pause]) -> Iterator[tuple[Input, Any]]:
+        """Yield each input with its prediction.
+
+        Raises:
+            InputError: An input cannot be read and the policy is "stop", or all inputs were skipped.
+        """
+        waiting = deque[Input]()
+
+        def values() -> Iterator[Any]:
+            for each in inputs:
+                if isinstance(each, Input):
+                    waiting.append(each)
+                    yield each.value
+                else:
+                    yield each
+
+        start = reported = time.monotonic()
+        for prediction in self._model.predictions(values(), self._task, bad_inputs="yield"):
+            each = waiting.popleft()
+            if isinstance(prediction, InputError):
+                self._handle(each, prediction)
+                continue
+            self.num_done += 1
+            yield each, prediction
+            if (now := time.monotonic()) - reported > PROGRESS_SECONDS:
+                reported = now
+                rate = self.num_done / (now - start)
+                print_status(f"{self.num_done:,} predictions, {rate:,.1f} per second", sys.stderr)
+        if self.num_skipped:
+            print_status(
+                f"warning: skipped {self.num_skipped:,} of {self.num_done + self.num_skipped:,} inputs", sys.stderr
+            )
+            if not self.num_done:
+                raise InputError(f"none of the {self.num_skipped:,} inputs can be read")
+
+    def _handle(self, each: Input, error: InputError) -> None:
+        """Count and name an input that cannot be read, or raise its error."""
+        message = one_line(error)
+        message = message if each.place in message else f"{each.place}: {message}"
+        if self._bad_inputs == "stop":
+            raise InputError(f"{message} (--bad-inputs skip leaves out such inputs)") from error
+        self.num_skipped += 1
+        if self.num_skipped <= MAX_SKIP_WARNINGS:
+            print_status(f"warning: skipped {message}", sys.stderr)
+
+
+def write_predictions(model: Model, task: str, paths: Sequence[str], out: TextIO, options: PredictionOptions) -> None:
+    """Write the predictions for files, folders, tables and standard input, as soon as they are computed.
+
+    In CSV, there is one row per label. In JSON Lines, there is one object per input. With several labels per input, the
+    most probable label comes first.
+
+    Args:
+        model: The model.
+        task: The name of the task.
+        paths: See `read_inputs`.
+        out: The stream that receives the rows.
+        options: The options of the output.
+
+    Raises:
+        InputError: The head has no probabilities but `top_k` is given, or an input cannot be read.
+    """
+    head, reader = model.tasks[task].head, model.tasks[task].reader
+    if options.top_k is not None and not isinstance(head, ClassificationHead | TaggingHead):
+        raise InputError(f"top_k={options.top_k}: the task {task} has no labels; leave out --top-k")
+    inputs = read_inputs(paths, reader)
+    label = "text" if isinstance(head, TextGenerationHead) else "label"
+    columns = ["input", label, *(["probability"] if isinstance(head, ClassificationHead | TaggingHead) else [])]
+    if options.format == "csv":
+        out.write(_format_row(columns))
+    is_single = options.top_k is None and not isinstance(head, TaggingHead)
+    for each, prediction in InputPredictions(model, task, options.bad_inputs)(inputs):
+        answers = answers_of(head, prediction, options.top_k)
+        if options.format == "csv":
+            for answer in answers:
+                out.write(_format_row([each.name, *answer][: len(columns)]))
+        else:
+            rows = [dict(zip(columns[1:], answer, strict=False)) for answer in answers]
+            out.write(json.dumps({"input": each.name} | (rows[0] if is_single else {"labels": rows})) + "\n")
+        out.flush()
+
+
+def answers_of(head: Head, prediction: Any, top_k: int | None = None) -> list[LabelProbability]:
+    """Return the answers in a prediction, most probable first.
+
+    Args:
+        head: The head that made the prediction.
+        prediction: The prediction.
+        top_k: Number of labels. None means one label of a classifier and all tags of a tagger.
+    """
+    if not isinstance(head, ClassificationHead | TaggingHead):
+        return [LabelProbability(head.describe(prediction), None)]
+    probabilities: Tensor = prediction
+    count = len(head.labels) if isinstance(head, TaggingHead) else 1
+    best = probabilities.argsort(descending=True, stable=True)[: top_k or count].tolist()
+    return [LabelProbability(head.labels[c], float(f"{probabilities[c]:.{SIGNIFICANT_DIGITS}g}")) for c in best]
+
+
+@contextmanager
+def open_output(path: Path | None) -> Generator[TextIO]:
+    """Open a text file for writing, or standard output for None.
+
+    The file appears under its name only if the block ends without an error.
+
+    Raises:
+        InputError: The file cannot be created.
+    """
+    if path is None:
+        yield sys.stdout
+        return
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: give a file in it, such as {path / 'predictions.csv'}")
+    try:
+        file = create_temporary(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+    temporary = Path(file.name)
+    try:
+        with io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="\n") as text:
+            yield text
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _format_row(cells: Sequence[Any]) -> str:
+    # Python quotes a cell with a carriage return only if the line terminator contains a carriage return.
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\r\n").writerow(cells)
+    return line.getvalue().removesuffix("\r\n") + "\n"
