@@ -203,7 +203,8 @@ class Victim:
             kills += end["status"] == -signal.SIGKILL or end["sent"] or (bool(kill) and end["status"] != 0)
             if end["orphans"]:
                 faults.append(f"{end['orphans']} processes did not end")
-            if "Traceback" in errors and not kill.get("fresh"):
+            # Python ignores a KeyboardInterrupt in a finalizer with a traceback, and the command continues.
+            if "Traceback" in errors and "Exception ignored" not in errors and not kill.get("fresh"):
                 faults.append(f"a traceback: {errors.strip().splitlines()[-1]}")
             if end["status"] not in (0, 1, -signal.SIGKILL, -kill.get("signal", 0)) or (end["status"] and not kill):
                 faults.append(f"exit status {end['status']}: {errors.strip()[-300:]}")
