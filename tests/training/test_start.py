@@ -42,6 +42,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(digits, out=tmp_path_factory.mktemp("start"), track="off", seed=1)[0].folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokenizers", [True, False])
 def test_frozen_trunk_is_the_trained_models(trained: Path, tokenizers: bool, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"start": str(trained), "trainable": "none", "tokenizers": tokenizers}
@@ -57,6 +58,7 @@ def test_frozen_trunk_is_the_trained_models(trained: Path, tokenizers: bool, tmp
     assert third.lineage["pretraining"]["tokens"] == result.lineage["pretraining"]["tokens"] + result.budget["tokens"]
 
 
+@pytest.mark.slow
 def test_low_rank_updates_change_matrices_alone(trained: Path, tmp_path: Path) -> None:
     [result] = run(digits, out=tmp_path, track="off", start=str(trained), trainable="lora")
     before, after = weights(trained), weights(result.folder)
