@@ -230,3 +230,11 @@ def test_command_with_closed_output_ends_silently(act: str, message: list[str]) 
         errors = command.stderr.read().decode()
     assert command.returncode == 1
     assert [line for line in errors.splitlines()[-1:] if not line.startswith("interrupted")] == message
+
+
+@pytest.mark.parametrize("depth", [300, 600, 900, 100_000])
+@pytest.mark.parametrize(("start", "end"), [("[", "]"), ('{"a": ', "}")])
+def test_deeply_nested_json_is_refused(depth: int, start: str, end: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"a": ' + start * depth + "1" + end * depth + "}")
+    with pytest.raises(InputError, match=r"a\.json.*nested"):
+        files.read_json(tmp_path / "a.json")

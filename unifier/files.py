@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TextIO
@@ -42,6 +43,9 @@ HASHES_FILE = "hashes.json"
 
 SEAL = "sha256"
 """The last key of a sealed JSON file. Its value is the SHA-256 hash of the file without this value."""
+
+MAX_DEPTH = 100
+"""Largest number of levels of lists and objects in a JSON file. Python's recursion ends at about 500 levels."""
 
 CHANGED = "broken (its SHA-256 hash has changed); restore the file, or to keep an edit, delete"
 """The fault of a file with another hash than the recorded hash. The entry that contains the hash follows."""
@@ -231,6 +235,8 @@ def parse_json(path: Path, data: bytes, **required: type) -> dict[str, Any]:
         raise InputError(f"{path}: broken ({one_line(error)})") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: broken (a JSON object is expected)")
+    if _is_deep(content):
+        raise InputError(f"{path}: broken (nested too deeply)")
     if isinstance(digest := content.get(SEAL), str):
         if sha256(data.replace(digest.encode(errors="replace"), b"")).hexdigest() != digest:
             raise InputError(f'{path}: {CHANGED} its last entry "{SEAL}"')
@@ -238,6 +244,15 @@ def parse_json(path: Path, data: bytes, **required: type) -> dict[str, Any]:
     if missing := [name for name, kind in required.items() if not isinstance(content.get(name), kind)]:
         raise InputError(f"{path}: broken (it lacks {', '.join(missing)})")
     return content
+
+
+def _is_deep(content: Any) -> bool:
+    """Return True if lists and objects are nested in more than `MAX_DEPTH` levels."""
+    level = [content]
+    for _ in range(MAX_DEPTH):
+        parts = chain.from_iterable(part.values() if isinstance(part, dict) else part for part in level)
+        level = [part for part in parts if isinstance(part, dict | list)]
+    return bool(level)
 
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")

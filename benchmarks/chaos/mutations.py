@@ -154,7 +154,7 @@ def mutate_json(rng: Random, content: bytes) -> tuple[str, bytes]:
     while True:
         value = json.loads(content)
         if rng.random() < 0.1:
-            depth, spots = rng.choice((2, 50, 100_000)), _spots(value)
+            depth, spots = rng.choice((2, 50, 300, 600, 950, 100_000)), _spots(value)
             parent, key = rng.choice(spots)
             parent[key] = "\x00nest"
             nested = "[" * depth + "]" * depth
