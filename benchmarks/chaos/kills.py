@@ -30,8 +30,9 @@ SIGNALS = {signal.SIGKILL: 0.7, signal.SIGTERM: 0.15, signal.SIGINT: 0.15}
 """Share of each signal."""
 
 SECOND_KILL, FRESH, BY_TIME = 0.3, 0.08, 0.4
-"""Probability that a resumed command is killed again, that a command is a new Python process, which also imports
-unifier, and that a moment is drawn from the seconds of a command. Other moments are drawn from its writes."""
+"""Probability of a second kill, of a new Python process, and of a moment that is drawn from the seconds of a command.
+
+A new Python process also imports unifier. Other moments are drawn from the writes of a command."""
 
 TINY = ["dim=16", "depth=1", "heads=2", "ffn_dim=32", "num_validations=3", "precision=float32"]
 
