@@ -187,10 +187,8 @@ def summary(records: list[Record]) -> dict[str, Any]:
     return values_of(item for record in records if record.HasField("summary") for item in record.summary.update)
 
 
-def model_files(records: list[Record]) -> list[str]:
-    artifacts = [record.artifact for record in records if record.HasField("artifact")]
-    models = [artifact for artifact in artifacts if artifact.type == "model"]
-    return sorted(entry.path for model in models for entry in model.manifest.contents)
+def artifacts(records: list[Record], kind: str) -> list[Any]:
+    return [record.artifact for record in records if record.HasField("artifact") and record.artifact.type == kind]
 
 
 @pytest.mark.slow
@@ -223,11 +221,30 @@ def test_wandb_run_has_config_metrics_and_files(run: Callable[..., Result]) -> N
     for page in ("report", "curves-a-tokens"):
         assert any(row.get(f"{page}/_type") == "html-file" for row in rows)
     assert any(row.get("numbers/curves-a-tokens/nrows") == 1 for row in rows), "there is one validation"
-    assert model_files(records) == ["best.ckpt", "last.ckpt"]
+    check_lineage(records, result)
     assert exit_codes(records) == [0]
 
 
 @pytest.mark.slow
+def check_lineage(records: list[Record], result: Result) -> None:
+    """Check that the run uses its data, and that its model consists of the files in the model's folder."""
+    (data,), (model,) = artifacts(records, "dataset"), artifacts(records, "model")
+    facts = result.data["a"]
+    assert (data.name, data.use_after_commit, data.manifest.contents[0].ref) == (
+        "data-digits",
+        True,
+        f"sha256:{facts['sha256']}",
+    )
+    assert json.loads(data.metadata)["train"] == facts["train"]
+    assert (model.name, list(model.aliases)) == (f"model-{result.folder.name}", ["best", "latest"])
+    assert json.loads(model.metadata)["test/a/accuracy"] == result.metrics["test/a/accuracy"]
+    paths = {entry.path: result.folder / entry.local_path for entry in model.manifest.contents}
+    assert paths == {path.name: path for path in (result.folder / "model").iterdir()}
+    assert not any(Path(entry.local_path).is_absolute() for entry in model.manifest.contents), "the folder may move"
+    (table,) = artifacts(records, "run_table")[:1]
+    assert all(result.folder in Path(entry.local_path).parents for entry in table.manifest.contents)
+
+
 def test_wandb_comparison_is_an_evaluation(tmp_path: Path) -> None:
     terms = {"budget_unit": "steps", "budget": 2, "sampling_temperature": "inf", "loss_weighting": "fixed"}
     facts = {"parameters": {"total": 7}, "data": {}, "commit": "abc"}
@@ -245,21 +262,21 @@ def test_wandb_comparison_is_an_evaluation(tmp_path: Path) -> None:
     assert any(row.get("report/_type") == "html-file" for row in history(records))
 
 
-def open_wandb(folder: Path, mode: loggers.WandbMode = "offline") -> WeightsAndBiases:
+def open_wandb(folder: Path, mode: loggers.WandbMode = "offline", **given: Any) -> WeightsAndBiases:
     folder.mkdir(exist_ok=True)
-    return WeightsAndBiases(folder, project="p", group="g", job_type="t", tags=[], config={}, mode=mode)
+    return WeightsAndBiases(folder, project="p", group="g", job_type="t", tags=[], config={}, mode=mode, **given)
 
 
 @pytest.mark.slow
 def test_wandb_and_tensorboard_accept_long_and_odd_names(tmp_path: Path) -> None:
     """Track runs whose class, file, folder and task have names beyond W&B's limits, and compare the stored run."""
     folder, task = tmp_path / f"a#{'f' * 200}:", f"{'t' * 200}\udcff\n"
-    (folder / "checkpoints").mkdir(parents=True)
-    (folder / "checkpoints" / "last.ckpt").write_bytes(b"weights")
+    folder.mkdir()
+    data = {"a": {"name": f"d#{'d' * 200}", "sha256": "0"}}
     write_json(folder / "samples.json", {task: [{"input": "a"}]})
     tags = ["A" * 75 + "1", "A" * 75 + "2", "short"]
     tracker = WeightsAndBiases(
-        folder, project=f"p#{'p' * 200}", group="g" * 200, job_type="t", tags=tags, config={}, mode="offline"
+        folder, project=f"p#{'p' * 200}", group="g" * 200, job_type="t", tags=tags, config={}, mode="offline", data=data
     )
     board = TensorBoard(folder)
     for logger in (tracker, board):
@@ -275,7 +292,8 @@ def test_wandb_and_tensorboard_accept_long_and_odd_names(tmp_path: Path) -> None
     assert not set(record.project + record.run_id) & set("#:")
     assert any(value == 1.0 for row in history(records) for value in row.values())
     assert any(name.startswith("samples/t") for row in history(records) for name in row)
-    assert model_files(records) == ["last.ckpt"]
+    (artifact,) = artifacts(records, "dataset")
+    assert len(artifact.name) <= 128
     assert read_scalars(folder, f"train/{printable(task)}/loss") == [(1, 1.0)]
 
 
@@ -308,18 +326,17 @@ def test_wandb_sweep_reads_last_validation(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_wandb_keeps_checkpoint_of_stopped_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in ("stopped", "offline"):
-        (tmp_path / folder / "checkpoints").mkdir(parents=True)
-        (tmp_path / folder / "checkpoints" / "last.ckpt").write_bytes(b"weights")
-    open_wandb(tmp_path / "stopped").close(failed=True)
-    records = read_records(tmp_path / "stopped")
-    assert model_files(records) == ["last.ckpt"]
+def test_wandb_names_a_stopped_run(tmp_path: Path) -> None:
+    open_wandb(tmp_path).close(failed=True)
+    records = read_records(tmp_path)
     assert exit_codes(records) == [1]
-    tracker = open_wandb(tmp_path / "offline")
+    assert not artifacts(records, "model")
+
+
+def test_wandb_run_whose_data_cannot_be_logged_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wandb, "Artifact", None)
     with pytest.raises(TypeError):
-        tracker.close(failed=False)
+        open_wandb(tmp_path, data={"a": {"name": "digits", "sha256": "0"}})
     assert wandb.run is None, "an open run would receive the next run's metrics"
 
 

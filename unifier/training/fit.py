@@ -457,6 +457,7 @@ def start_loggers(
                 # The key "data" is reserved for the setting "data".
                 config=to_json({**result.settings, **facts, "trial": trial, "datasets": result.data}),
                 mode=wandb_mode(context.wandb),
+                data=to_json(result.data),
             )
         )
     return loggers

@@ -1,11 +1,12 @@
 """Logs of a run's metrics: metrics.csv, Weights & Biases and TensorBoard."""
 
+import math
 import os
 import re
 import warnings
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -15,6 +16,7 @@ from lightning.pytorch.loggers import Logger
 from requests.utils import get_netrc_auth
 
 from unifier.files import printable, read_csv, read_json, write_csv
+from unifier.models.folder import MODEL_FOLDER, list_model_files
 from unifier_tokenizers.errors import one_line
 
 TrackMode = Literal["online", "offline", "off"]
@@ -28,6 +30,9 @@ MAX_TAG, MAX_NAME = 64, 128
 
 MAX_ID, MAX_KEY = 56, 40
 """Maximum lengths of ids and of keys, because W&B joins an id, a key and a hash to the name of an artifact."""
+
+ARTIFACT_CHARACTERS = re.compile(r"[^\w.-]", re.ASCII)
+"""Characters that W&B refuses in the name of an artifact."""
 
 RESERVED = re.compile(r"[/\\#?%:;,']")
 """Characters that W&B refuses in a run's id or in the name of a project."""
@@ -177,6 +182,7 @@ class WeightsAndBiases:
         tags: Sequence[str],
         config: Mapping[str, Any],
         mode: WandbMode,
+        data: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """Start or resume the W&B run. If the server cannot be reached, the run is stored offline.
 
@@ -188,6 +194,7 @@ class WeightsAndBiases:
             tags: The modalities and task types of the run.
             config: The settings of the run, and facts such as the seed and the data sets.
             mode: The mode of W&B.
+            data: Name, hash and sizes of each task's data set. W&B shows the run as a user of these data sets.
         """
         import wandb
         from wandb.errors import CommError
@@ -226,13 +233,31 @@ class WeightsAndBiases:
         self.run.define_metric("val/*", step_metric="budget/tokens", summary="max")
         self.run.define_metric("test/*", step_metric="budget/tokens")
         self.run.define_metric("budget/flops", step_metric="budget/tokens")
+        try:
+            for described in (data or {}).values():
+                self._log_data(described)
+        except BaseException:
+            self.close(failed=True)  # An open W&B run would log the next run's metrics.
+            raise
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Log metrics."""
         self.run.log({printable(name): value for name, value in metrics.items()})
 
     def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
-        """Log the samples, the figures with their numbers, and the report. Update the summary of the run."""
+        """Log the model, the samples, the figures with their numbers, and the report. Update the summary of the run."""
+        with self._staging_in_folder():
+            self._log_model(metrics)
+            self._log_files(folder)
+        # The summary already contains the highest validation scores. Sweeps need the last score as a plain number.
+        summary = {name: value for name, value in metrics.items() if self.run.sweep_id or not name.startswith("val/")}
+        self.run.summary.update(summary)
+
+    def close(self, *, failed: bool) -> None:
+        """Finish the W&B run."""
+        self.run.finish(exit_code=int(failed))
+
+    def _log_files(self, folder: Path) -> None:
         import wandb
 
         samples = folder / "samples.json"
@@ -246,25 +271,44 @@ class WeightsAndBiases:
         for page in (*sorted((folder / "figures").glob("*.svg")), *folder.glob("report.html")):
             content = wandb.Html(page.read_text(encoding="utf-8"), inject=False)
             self.run.log({shorten_name(page.stem, MAX_KEY): content})
-        # The summary already contains the highest validation scores. Sweeps need the last score as a plain number.
-        summary = {name: value for name, value in metrics.items() if self.run.sweep_id or not name.startswith("val/")}
-        self.run.summary.update(summary)
 
-    def close(self, *, failed: bool) -> None:
-        """Upload the checkpoints and finish the W&B run."""
-        try:
-            self._log_checkpoints()
-        finally:
-            self.run.finish(exit_code=int(failed))
-
-    def _log_checkpoints(self) -> None:
+    def _log_data(self, described: Mapping[str, Any]) -> None:
+        """Log a data set as an artifact that contains only its hash, and mark the artifact as an input of the run."""
         import wandb
 
-        if checkpoints := sorted((self.folder / "checkpoints").glob("*.ckpt")):
-            artifact = wandb.Artifact(f"checkpoint-{self.run.id}", type="model")
-            for checkpoint in checkpoints:
-                artifact.add_file(str(checkpoint))
-            self.run.log_artifact(artifact)
+        artifact = wandb.Artifact(artifact_name(f"data-{described['name']}"), type="dataset", metadata=dict(described))
+        artifact.add_reference(f"sha256:{described['sha256']}", name="sha256")
+        # W&B's public method `use_artifact` waits for the server, and fails offline.
+        self.run._log_artifact(artifact, use_after_commit=True)  # pyright: ignore[reportPrivateUsage]
+
+    def _log_model(self, scores: Mapping[str, float]) -> None:
+        """Log the model's folder as an artifact with the scores as metadata."""
+        import wandb
+
+        folder = self.folder / MODEL_FOLDER
+        if not folder.is_dir():
+            return
+        finite = {name: value for name, value in scores.items() if math.isfinite(value)}
+        artifact = wandb.Artifact(f"model-{self.run.id}", type="model", metadata=finite)
+        for name in list_model_files(folder):
+            # The files of a finished run do not change, so W&B needs no copy of them.
+            entry = artifact.add_file(str(folder / name), name, policy="immutable")
+            if self.run.offline:  # A relative path also holds in a copy of the run's folder.
+                entry.local_path = f"{MODEL_FOLDER}/{name}"
+        self.run.log_artifact(artifact, aliases=["best", "latest"])
+
+    @contextmanager
+    def _staging_in_folder(self) -> Generator[None]:
+        """Store the files of tables that W&B uploads later in the run's folder, if the run is offline."""
+        variable = "WANDB_DATA_DIR"
+        is_set = variable in os.environ or not self.run.offline
+        if not is_set:
+            os.environ[variable] = str(self.folder / "wandb")
+        try:
+            yield
+        finally:
+            if not is_set:
+                del os.environ[variable]
 
 
 def _table_row(sample: Mapping[str, str]) -> list[Any]:
@@ -289,6 +333,11 @@ def shorten_name(name: str, max_length: int = MAX_NAME) -> str:
 def wandb_name(name: str, max_length: int = MAX_NAME) -> str:
     """Return an id or a project's name that W&B accepts: short, and without reserved characters and outer spaces."""
     return shorten_name(RESERVED.sub("_", name.strip()) or "_", max_length)
+
+
+def artifact_name(name: str) -> str:
+    """Return a name for an artifact that W&B accepts."""
+    return shorten_name(ARTIFACT_CHARACTERS.sub("_", printable(name)), MAX_NAME)
 
 
 def wandb_mode(track: TrackMode | None) -> WandbMode:
