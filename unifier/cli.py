@@ -1,4 +1,4 @@
-"""The command line: list, show, run, sweep, report, predict, translate."""
+"""The command line: list, show, run, sweep, report, predict, evaluate, translate."""
 
 import argparse
 import ast
@@ -217,6 +217,16 @@ def make_parser() -> argparse.ArgumentParser:
     )
     report.set_defaults(act=act_report)
 
+    runs = commands.add_parser("runs", help="list the runs below a folder, or compare two runs")
+    runs.add_argument(
+        "folders", metavar="DIR", nargs="*", type=Path, default=[], help="a folder (default: runs), or the folders of two runs"
+    )
+    runs.set_defaults(act=act_runs)
+
+    clean = commands.add_parser("clean", help="print the size of the cache of encoded data, or clear the cache")
+    clean.add_argument("--yes", action="store_true", help="delete all entries of the cache")
+    clean.set_defaults(act=act_clean)
+
     export = commands.add_parser("export", help="copy a trained model into a new folder, which works anywhere")
     export.add_argument("model", metavar="RUN", help="the folder of a run or of a model")
     export.add_argument("folder", metavar="DIR", type=Path, help="the new folder")
@@ -224,6 +234,7 @@ def make_parser() -> argparse.ArgumentParser:
     export.set_defaults(act=act_export)
 
     _add_predict(commands.add_parser("predict", help="predict labels or texts for files, folders, tables and lines"))
+    _add_evaluate(commands.add_parser("evaluate", help="score a trained model on new labeled data"))
     _add_translate(commands.add_parser("translate", help="translate lines of text with a trained run"))
     return parser
 
@@ -273,6 +284,15 @@ def _open_model(options: argparse.Namespace) -> "Model":
     return load(options.model).to(options.device, options.dtype)
 
 
+def _add_bad_inputs(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--bad-inputs",
+        choices=("stop", "skip"),
+        default="stop",
+        help="for inputs that cannot be read: stop, or skip and count them (default: stop)",
+    )
+
+
 def _add_predict(predict: argparse.ArgumentParser) -> None:
     _add_model(predict)
     predict.add_argument(
@@ -281,13 +301,23 @@ def _add_predict(predict: argparse.ArgumentParser) -> None:
     predict.add_argument("--format", choices=("csv", "jsonl"), default="csv", help="the output's format (default: csv)")
     predict.add_argument("--out", metavar="FILE", type=Path, help="the output file (default: standard output)")
     predict.add_argument("--top-k", type=int, metavar="K", help="write the K most probable labels of each input")
-    predict.add_argument(
-        "--bad-inputs",
-        choices=("stop", "skip"),
-        default="stop",
-        help="for inputs that cannot be read: stop, or skip and count them (default: stop)",
-    )
+    _add_bad_inputs(predict)
     predict.set_defaults(act=act_predict)
+
+
+def _add_evaluate(evaluate: argparse.ArgumentParser) -> None:
+    _add_model(evaluate)
+    evaluate.add_argument(
+        "data",
+        metavar="DATA",
+        help="a folder with one folder per class, a table with a column label, or pairs of texts (a.tsv or a.en,a.de)",
+    )
+    evaluate.add_argument(
+        "--out", metavar="DIR", type=Path, default=Path("evaluation"), help="the output folder (default: evaluation)"
+    )
+    evaluate.add_argument("--languages", metavar="A,B", help="the two languages of a translation memory (.tmx)")
+    _add_bad_inputs(evaluate)
+    evaluate.set_defaults(act=act_evaluate)
 
 
 def _add_translate(translate: argparse.ArgumentParser) -> None:
@@ -463,10 +493,56 @@ def act_predict(options: argparse.Namespace) -> None:
         write_predictions(model, task, options.inputs, out, output)
 
 
+def act_evaluate(options: argparse.Namespace) -> None:
+    """Print the scores on labeled data, and write evaluation.json and evaluation.html."""
+    from unifier.inference.evaluate import check_output_folder, describe_score, evaluate, write_evaluation
+    from unifier_tokenizers import InputError
+
+    check_output_folder(options.out)
+    source, _, target = (options.languages or "").partition(",")
+    if options.languages and not (source and target):
+        raise InputError(f"languages={options.languages}: two languages are expected, such as en,de")
+    model, languages = _open_model(options), (source, target) if options.languages else None
+    task = model.choose_task(options.task)
+    evaluation, content = evaluate(model, task, options.data, bad_inputs=options.bad_inputs, languages=languages)
+    page = write_evaluation(options.out, evaluation, content)
+    for name, score in content["scores"].items():
+        _print_line(describe_score(name, score))
+    _print_line(page)
+
+
 def _write_utf8() -> None:
     """Write UTF-8 with line feeds to standard output, on every system."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+
+
+def act_runs(options: argparse.Namespace) -> None:
+    """Print one line per run below a folder, or one line per difference between two runs."""
+    from unifier.console import print_run_differences, print_runs
+    from unifier.report.list_runs import compare_runs, list_runs
+    from unifier_tokenizers import InputError
+
+    folders: list[Path] = options.folders or [Path("runs")]
+    if len(folders) > 2:
+        raise InputError(f"{len(folders)} folders are given: give one folder to list, or two runs to compare")
+    if len(folders) == 2:
+        print_run_differences(folders, compare_runs(*folders))
+    else:
+        print_runs(list_runs(folders[0]), folders[0])
+
+
+def act_clean(options: argparse.Namespace) -> None:
+    """Print the size of the cache. With --yes, delete all entries."""
+    from unifier.inference.clean import clear_cache, measure_cache
+
+    cache = measure_cache()
+    _print_line(f"{cache.folder}: {cache.entries:,} entries, {cache.size / 1e6:,.1f} MB")
+    if options.yes:
+        left = clear_cache()
+        _print_line(f"deleted {cache.entries - left.entries:,} entries, {(cache.size - left.size) / 1e6:,.1f} MB")
+    elif cache.entries:
+        _print_line("to delete them, run unifier clean --yes; a later run encodes its data again")
 
 
 def act_export(options: argparse.Namespace) -> None:

@@ -13,7 +13,18 @@ from unifier_tokenizers.errors import one_line
 MIN_OPEN_FILES = 64
 """Smallest limit on open files with which a run of one worker works."""
 
-MIN_GIBIBYTES = {"show": 5, "run": 8, "sweep": 5, "report": 1, "export": 5, "predict": 5, "translate": 5}
+MIN_GIBIBYTES = {
+    "show": 5,
+    "run": 8,
+    "sweep": 5,
+    "report": 1,
+    "runs": 5,
+    "clean": 5,
+    "export": 5,
+    "predict": 5,
+    "evaluate": 5,
+    "translate": 5,
+}
 """Smallest limit of each command on virtual memory in GiB.
 
 A small run and a small translation need 3.9 GiB, and a report needs 0.5 GiB. Larger models and data need more.

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
@@ -217,17 +218,7 @@ def _read_confusions(condition: Condition) -> tuple[list[str], NDArray[np.int64]
 def _draw_confusion(
     condition: Condition, labels: list[str], counts: NDArray[np.int64], writer: FigureWriter
 ) -> SavedFigure:
-    numbered = len(labels) <= MAX_NUMBERED_CLASSES
-    shown = [textwrap.shorten(label, MAX_LABEL, placeholder="…") for label in labels]
-    longest = max(map(len, shown))
-    side = (0.32 if numbered else 0.15) * len(labels) + LETTER_WIDTH * longest
-    figure, axes = create_panel(max(side + 0.7, 2.6), side + 0.95)
-    shares = counts / counts.sum(1, keepdims=True).clip(min=1)
-    texts = [[f"{100 * share:.0f}" if numbered and share else "" for share in row] for row in shares]
-    plot_heat_map(axes, shares, (0, 1), texts, shown, shown, size=8.5)
-    axes.tick_params(labelsize=9 if numbered else 6)
-    axes.tick_params("x", rotation=90 if longest > 2 else 0)
-    axes.set(title=condition.task, xlabel="predicted", ylabel="true")
+    figure = plot_confusion(condition.task, labels, counts)
     table = [
         {"task": condition.task, "condition": condition.label, "true": true, "predicted": label, "count": int(count)}
         for true, row in zip(labels, counts, strict=True)
@@ -236,9 +227,36 @@ def _draw_confusion(
     note = f"Rows: % of a class's test examples by predicted class; {condition.label}, {counts.sum():,} predictions"
     class_shares = counts.sum(1) / max(counts.sum(), 1)
     if class_shares.max() > MAJORITY_FACTOR / len(labels):
-        note += f". Always predicting {shown[class_shares.argmax()]} would score {100 * class_shares.max():.1f} %"
+        largest = _short_label(labels[class_shares.argmax()])
+        note += f". Always predicting {largest} would score {100 * class_shares.max():.1f} %"
     name, alt = f"confusions-{condition.task}", f"confusion matrix, {condition.task}"
     return writer.save(figure, name, "confusions", alt, table, note)
+
+
+def plot_confusion(title: str, labels: Sequence[str], counts: NDArray[np.int64]) -> Figure:
+    """Draw a confusion matrix as shares of each true class.
+
+    Args:
+        title: The title of the figure.
+        labels: The names of the C classes.
+        counts: The number of examples (C, C) of each true class (row) and predicted class (column).
+    """
+    numbered = len(labels) <= MAX_NUMBERED_CLASSES
+    shown = [*map(_short_label, labels)]
+    longest = max(map(len, shown))
+    side = (0.32 if numbered else 0.15) * len(labels) + LETTER_WIDTH * longest
+    figure, axes = create_panel(max(side + 0.7, 2.6), side + 0.95)
+    shares = counts / counts.sum(1, keepdims=True).clip(min=1)
+    texts = [[f"{100 * share:.0f}" if numbered and share else "" for share in row] for row in shares]
+    plot_heat_map(axes, shares, (0, 1), texts, shown, shown, size=8.5)
+    axes.tick_params(labelsize=9 if numbered else 6)
+    axes.tick_params("x", rotation=90 if longest > 2 else 0)
+    axes.set(title=title, xlabel="predicted", ylabel="true")
+    return figure
+
+
+def _short_label(label: str) -> str:
+    return textwrap.shorten(label, MAX_LABEL, placeholder="…")
 
 
 def draw_lengths(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:

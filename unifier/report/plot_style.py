@@ -137,11 +137,7 @@ class FigureWriter:
             note: Explanation of the figure, written below the drawing.
         """
         folder = figures_folder(self.folder)
-        for axes in figure.axes:
-            _wrap_title(figure, axes)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Title": alt})
-        svg = printable(buffer.getvalue().replace("</style>", f"{_dark_rules()}</style>", 1), keep="\n\t")
+        svg = render_svg(figure, alt)
         path = folder / f"{self._unused(name)}.svg"
         write_text(path, _add_note(svg, textwrap.wrap(printable(note), round(figure.get_figwidth() * 16))))
         rows = [{escape_formula(key): escape_formula(cell) for key, cell in row.items()} for row in table]
@@ -163,6 +159,20 @@ class FigureWriter:
         unused = next(name for name in names if name not in self.used_names)
         self.used_names.add(unused)
         return unused
+
+
+def render_svg(figure: Figure, alt: str) -> str:
+    """Return a figure as SVG, with colors for a light and a dark page.
+
+    Args:
+        figure: The drawing.
+        alt: Alternative text for readers who cannot see the figure.
+    """
+    for axes in figure.axes:
+        _wrap_title(figure, axes)
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Title": alt})
+    return printable(buffer.getvalue().replace("</style>", f"{_dark_rules()}</style>", 1), keep="\n\t")
 
 
 def figures_folder(folder: Path) -> Path:

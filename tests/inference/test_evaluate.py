@@ -1,0 +1,149 @@
+"""`unifier evaluate`: scores, intervals and class scores of labeled data, compared with scikit-learn."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.metrics import accuracy_score, confusion_matrix, precision_recall_fscore_support, roc_auc_score
+
+from unifier import (
+    ClassificationHead,
+    PatchTokenizer,
+    SubwordTokenizer,
+    TaggingHead,
+    TranslationHead,
+    Vocabulary,
+    create_trunk,
+    load,
+)
+from unifier.cli import main
+from unifier.data.inputs import reader_of
+from unifier.models.folder import ModelTask, StoredModel, write_model
+
+D, LABELS = 16, ["circle", "line", "square"]
+VOCABULARY = Vocabulary.fit(["one two three", "four five six"], size=280)
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+def saved(folder: Path, tokenizer: Any, head: Any) -> str:
+    for layer in (module for module in head.modules() if isinstance(module, torch.nn.Linear)):
+        torch.nn.init.normal_(layer.weight, generator=torch.Generator().manual_seed(0))
+    task = ModelTask(tokenizer, head, reader_of(None, tokenizer), longest=20)
+    trunk = create_trunk("transformer", D, 1, 2, D)
+    write_model(folder / "model", StoredModel("shapes", trunk, {"shapes": task}, 64, {"scores": {}}), "card")
+    return str(folder / "model")
+
+
+def picture(seed: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).integers(0, 256, (8, 8, 3), np.uint8)
+
+
+@pytest.fixture
+def classes(tmp_path: Path) -> Path:
+    """Return a folder with 20 pictures of circles and 10 squares, and no lines."""
+    for seed in range(30):
+        folder = tmp_path / "data" / ("square" if seed % 3 == 0 else "circle")
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture(seed)).save(folder / f"{seed:02}.png")
+    return tmp_path / "data"
+
+
+def evaluation(model: str, data: Path | str, out: Path, *options: str) -> dict[str, Any]:
+    assert main(["evaluate", model, str(data), "--out", str(out), *options]) == 0
+    return json.loads((out / "evaluation.json").read_text(encoding="utf-8"))
+
+
+def test_class_folders_have_the_scores_of_scikit_learn(
+    classes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.manual_seed(0)
+    model = saved(tmp_path, PatchTokenizer(D), ClassificationHead(LABELS, D))
+    found = evaluation(model, classes, tmp_path / "out")
+    files = sorted(classes.glob("*/*.png"))
+    true = [path.parent.name for path in files]
+    predicted = [LABELS[int(p.argmax())] for p in load(model).predictions(files)]
+    accuracy = found["scores"]["accuracy"]
+    assert accuracy["score"] == pytest.approx(100 * accuracy_score(true, predicted))
+    assert accuracy["low"] < accuracy["score"] < accuracy["high"]
+    assert found["confusion"]["counts"] == confusion_matrix(true, predicted, labels=LABELS).tolist()
+    expected = precision_recall_fscore_support(true, predicted, labels=LABELS, zero_division=np.nan)  # pyright: ignore[reportArgumentType]
+    for k, name in enumerate(("precision", "recall", "f1")):
+        scores = [row[name] or np.nan for row in found["classes"]]
+        np.testing.assert_allclose(np.nan_to_num(scores), 100 * np.nan_to_num(np.asarray(expected[k])), atol=1e-9)
+    page = (tmp_path / "out" / "evaluation.html").read_text(encoding="utf-8")
+    assert "Content-Security-Policy" in page
+    assert "data:image/svg+xml" in page
+    assert str(tmp_path / "out" / "evaluation.html") in capsys.readouterr().out
+
+
+def test_table_has_tags_and_a_test_split(classes: Path, tmp_path: Path) -> None:
+    model = saved(tmp_path, PatchTokenizer(D), TaggingHead(["odd", "third"], D))
+    files = sorted(classes.glob("*/*.png"))
+    tags = [["odd"] * (int(path.stem) % 2) + ["third"] * (int(path.stem) % 3 == 0) for path in files]
+    rows = [f"{path.relative_to(classes)},{'; '.join(tag)},test" for path, tag in zip(files, tags, strict=True)]
+    (classes / "tags.csv").write_text("\n".join(["file,label,split", "missing.png,odd,train", *rows]))
+    found = evaluation(model, classes / "tags.csv", tmp_path / "out")
+    scores = torch.stack(list(load(model).predictions(files)))
+    for c, row in enumerate(found["classes"]):
+        expected = [row["label"] in tag for tag in tags]
+        assert row["examples"] == sum(expected)
+        assert row["auc"] == pytest.approx(roc_auc_score(expected, scores[:, c]))
+    assert found["scores"]["macro_auc"]["score"] == pytest.approx(np.mean([row["auc"] for row in found["classes"]]))
+
+
+def test_pairs_of_texts_are_translated_and_bad_pairs_are_counted(tmp_path: Path) -> None:
+    text = SubwordTokenizer(VOCABULARY, D)
+    model = saved(tmp_path, text, TranslationHead(VOCABULARY, D, depth=1, heads=2, ffn_dim=D))
+    (tmp_path / "a.en").write_text("one two\nfour\n\nsix\n")
+    (tmp_path / "a.de").write_text("one two\nfour\nfive\nsix\n")
+    data = f"{tmp_path / 'a.en'},{tmp_path / 'a.de'}"
+    found = evaluation(model, data, tmp_path / "out", "--bad-inputs", "skip")
+    assert (found["examples"], found["skipped"]) == (3, 1)
+    assert 0 <= found["scores"]["bleu"]["score"] <= 100
+    assert found["classes"] == []
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "named"),
+    [
+        ("missing", [], "missing"),
+        ("empty", [], "empty"),
+        ("unknown", [], "triangle"),
+        ("text.csv", [], "column"),
+        ("broken.csv", [], "broken.csv, line 2"),
+        ("labels.csv", [], "triangle"),
+        ("notes.txt", [], "notes.txt"),
+        ("labels.csv", ["--out", "notes.txt"], "notes.txt is a file"),
+        ("labels.csv", ["--languages", "en"], "languages=en"),
+        ("train.csv", [], "no examples"),
+    ],
+)
+def test_bad_data_is_one_line(
+    data: str,
+    options: list[str],
+    named: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "unknown" / "triangle").mkdir(parents=True)
+    Image.fromarray(picture(0)).save(tmp_path / "unknown" / "triangle" / "1.png")
+    contents = {"text.csv": "text,label\na,b\n", "broken.csv": "file,label\nno.png,line\n", "notes.txt": "a"}
+    contents |= {
+        "labels.csv": "file,label\nunknown/triangle/1.png,triangle\n",
+        "train.csv": "file,label,split\na,b,train\n",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content)
+    model = saved(tmp_path, PatchTokenizer(D), ClassificationHead(LABELS, D))
+    assert main(["evaluate", model, data, *options]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert named in err
+    assert not (tmp_path / "evaluation").exists()

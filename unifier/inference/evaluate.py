@@ -1,0 +1,282 @@
+"""Evaluation of a trained model on new labeled data: scores with intervals, scores of each class, and a page."""
+
+import base64
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unifier.data.audio_files import AUDIO_SUFFIXES
+from unifier.data.image_files import IMAGE_SUFFIXES
+from unifier.data.inputs import AudioReader, ImageReader, InputReader, TextReader
+from unifier.datasets.class_folders import files_by_class
+from unifier.datasets.parallel_text import ParallelText
+from unifier.files import printable, write_json, write_text
+from unifier.heads.classification import ClassificationHead, TaggingHead
+from unifier.heads.head import Head
+from unifier.heads.score_intervals import score_intervals, wilson_interval
+from unifier.heads.text_generation import TextGenerationHead
+from unifier.inference.inputs import Input, is_table, read_inputs
+from unifier.inference.model import Model
+from unifier.inference.predict import BadInputs, InputPredictions
+from unifier.report.content_policy import add_policy
+from unifier.report.estimates import display_name, format_value
+from unifier.report.page import TEMPLATES
+from unifier.report.plot_scores import MAX_CLASSES, plot_confusion
+from unifier.report.plot_style import plot_style, render_svg
+from unifier_tokenizers import InputError
+
+LABEL = "label"
+"""Column of a table with the target of each input. The tags of a tagger are separated by semicolons."""
+
+TEST_SPLIT = "test"
+"""The split that is evaluated if a folder or a table has several splits."""
+
+
+@final
+class Evaluation:
+    """Predictions of a model for labeled data, and their scores."""
+
+    def __init__(self, head: Head, predictions: Sequence[Any], targets: Sequence[Any]) -> None:
+        """Store the predictions and the targets of the examples.
+
+        Raises:
+            InputError: No metric is defined for the targets.
+        """
+        head.check_targets(targets)
+        self.head, self.predictions, self.targets = head, predictions, targets
+
+    def scores(self) -> dict[str, dict[str, Any]]:
+        """Return the score of each metric, with its 95 % interval over the examples if there is one."""
+        intervals = score_intervals(self.head, self.predictions, self.targets)
+        return {
+            name: {"score": score} | (intervals[name]._asdict() if name in intervals else {})
+            for name, score in self.head.checked_metrics(self.predictions, self.targets).items()
+        }
+
+    def confusion(self) -> NDArray[np.int64] | None:
+        """Return the counts (C, C) of each true class (row) and predicted class (column), or None for other heads."""
+        if not isinstance(self.head, ClassificationHead):
+            return None
+        counts = np.zeros((len(self.head.labels),) * 2, np.int64)
+        true = [int(self.head.encode(target)) for target in self.targets]
+        np.add.at(counts, (true, [int(prediction.argmax()) for prediction in self.predictions]), 1)
+        return counts
+
+    def class_scores(self) -> list[dict[str, Any]]:
+        """Return the scores of each class or tag, in percent for a class. Other heads have no classes."""
+        if isinstance(self.head, TaggingHead):
+            return self._tag_scores(self.head)
+        if (counts := self.confusion()) is None or not isinstance(self.head, ClassificationHead):
+            return []
+        rows: list[dict[str, Any]] = []
+        for c, label in enumerate(self.head.labels):
+            right, true, predicted = (int(count) for count in (counts[c, c], counts[c].sum(), counts[:, c].sum()))
+            row: dict[str, Any] = {"label": label, "examples": true, "predicted": predicted}
+            row["precision"] = 100 * right / predicted if predicted else None
+            row["recall"] = 100 * right / true if true else None
+            row["recall_low"], row["recall_high"] = wilson_interval(right, true)[:2] if true else (None, None)
+            row["f1"] = 200 * right / (true + predicted) if true + predicted else None
+            rows.append(row)
+        return rows
+
+    def _tag_scores(self, head: TaggingHead) -> list[dict[str, Any]]:
+        from sklearn.metrics import average_precision_score, roc_auc_score
+
+        expected = torch.stack([head.encode(target) for target in self.targets]).numpy()
+        scores = torch.stack([*self.predictions]).numpy()
+        rows: list[dict[str, Any]] = []
+        for c, label in enumerate(head.labels):
+            count = int(expected[:, c].sum())
+            varies = 0 < count < len(expected)
+            auc, precision = (
+                float(metric(expected[:, c], scores[:, c])) if varies else None
+                for metric in (roc_auc_score, average_precision_score)
+            )
+            rows.append({"label": label, "examples": count, "auc": auc, "average_precision": precision})
+        return rows
+
+
+def evaluate(
+    model: Model,
+    task: str,
+    data: str,
+    *,
+    bad_inputs: BadInputs = "stop",
+    languages: tuple[str, str] | None = None,
+) -> tuple[Evaluation, dict[str, Any]]:
+    """Score a model on labeled data.
+
+    Args:
+        model: The model.
+        task: The name of the task.
+        data: A folder with one folder per class, a table with a column `label`, or files of parallel text.
+        bad_inputs: "skip" leaves out examples that cannot be read. "stop" raises an error.
+        languages: The languages of the input and the target, for a translation memory.
+
+    Returns:
+        The evaluation, and the content of evaluation.json.
+
+    Raises:
+        InputError: The data cannot be read, a label is not one of the model's labels, or no example can be read.
+    """
+    part = model.tasks[task]
+    if isinstance(part.head, TextGenerationHead) and isinstance(part.reader, TextReader):
+        examples = _read_pairs(data, languages)
+    elif os.path.isdir(data):  # noqa: PTH112  Path.is_dir fails for long names.
+        examples = _read_class_folders(Path(data), part.reader, part.head)
+    else:
+        examples = _read_labeled_table(data, part.reader, part.head)
+    predict = InputPredictions(model, task, bad_inputs)
+    predictions, targets = list[Any](), list[Any]()
+    for example, prediction in predict(examples):
+        predictions.append(prediction)
+        targets.append(parse_target(part.head, example))
+    if not targets:
+        raise InputError(f"{data} has no examples: at least one labeled example is needed")
+    evaluation = Evaluation(part.head, predictions, targets)
+    counts = evaluation.confusion()
+    content: dict[str, Any] = {
+        "model": model.name,
+        "task": task,
+        "data": data,
+        "examples": len(targets),
+        "skipped": predict.num_skipped,
+        "dtype": model.dtype,
+        "scores": evaluation.scores(),
+        "signatures": part.head.signatures,
+        "classes": evaluation.class_scores(),
+    }
+    if counts is not None:
+        content["confusion"] = {"labels": getattr(part.head, "labels", ()), "counts": counts.tolist()}
+    return evaluation, content
+
+
+def write_evaluation(folder: Path, evaluation: Evaluation, content: Mapping[str, Any]) -> Path:
+    """Write evaluation.json and evaluation.html, and return the path of the page.
+
+    Args:
+        folder: The folder, which is created.
+        evaluation: The evaluation.
+        content: The content of evaluation.json.
+    """
+    page = _render_page(evaluation, content)
+    check_output_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "evaluation.json", content)
+    write_text(folder / "evaluation.html", add_policy(printable(page, keep="\n\t")))
+    return folder / "evaluation.html"
+
+
+def check_output_folder(folder: Path) -> None:
+    """Raise InputError if the path of an output folder, or of a parent folder, is a file."""
+    for path in (folder, *folder.parents):
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{path} is a file: give --out a folder")
+
+
+def parse_target(head: Head, example: Input) -> Any:
+    """Return the target in an example's cell `label`. Raises InputError if the head does not know the target."""
+    cell = example.cells[LABEL]
+    target = [tag.strip() for tag in cell.split(";") if tag.strip()] if isinstance(head, TaggingHead) else cell.strip()
+    try:
+        head.encode(target)
+    except InputError as error:
+        raise InputError(f"{example.place}: {error}") from error
+    return target
+
+
+def describe_score(name: str, score: Mapping[str, Any]) -> str:
+    """Return a score with its interval in words, such as "accuracy 97.2 (96.1 to 98.0)"."""
+    interval = f" ({format_value(score['low'])} to {format_value(score['high'])})" if "low" in score else ""
+    return f"{display_name(name)} {format_value(score['score'])}{interval}"
+
+
+def _read_pairs(data: str, languages: tuple[str, str] | None) -> Iterator[Input]:
+    """Return the pairs of a file with two columns, of two files separated by a comma, or of a translation memory."""
+    source, comma, target = data.partition(",")
+    is_pair = comma and not os.path.exists(data)  # noqa: PTH110  Path.exists fails for long names.
+    pairs = ParallelText((source, target) if is_pair else data, languages=languages).cleaned_pairs
+
+    def inputs() -> Iterator[Input]:
+        for index in range(len(pairs)):
+            place = pairs.example_id(index)
+            try:
+                text, target = pairs[index]
+            except InputError as error:
+                yield Input(place, place, error)
+            else:
+                yield Input(text, place, text, {LABEL: target})
+
+    return inputs()
+
+
+def _read_class_folders(folder: Path, reader: InputReader, head: Head) -> Iterator[Input]:
+    """Return the files of class folders, or of the split "test" if the folder has splits."""
+    if not isinstance(reader, ImageReader | AudioReader) or isinstance(head, TaggingHead):
+        raise InputError(f"{folder} is a folder: give a table (.csv or .tsv) with a column {LABEL}")
+    if isinstance(reader, ImageReader):
+        splits = files_by_class(folder, IMAGE_SUFFIXES, "pictures", "cat/1.png", allow_outside=True)
+    else:
+        splits = files_by_class(folder, AUDIO_SUFFIXES, "sounds", "dog/1.wav", allow_outside=True)
+    if len(splits) > 1 and TEST_SPLIT not in splits:
+        raise InputError(f"{folder} has the splits {', '.join(splits)}: give the folder of one split")
+    files = splits[TEST_SPLIT] if len(splits) > 1 else next(iter(splits.values()))
+    inputs = [Input(str(file.path), str(file.path), file.path, {LABEL: file.target}) for file in files]
+    for each in {each.cells[LABEL]: each for each in inputs}.values():
+        parse_target(head, each)
+    return iter(inputs)
+
+
+def _read_labeled_table(data: str, reader: InputReader, head: Head) -> Iterator[Input]:
+    """Return the rows of a table, or the rows of the split "test" if the table has a column `split`."""
+    if os.path.exists(data) and not is_table(data):  # noqa: PTH110  Path.exists fails for long names.
+        raise InputError(f"{data}: give a table (.csv or .tsv) with a column {LABEL}, or a folder with class folders")
+
+    def inputs() -> Iterator[Input]:
+        for each in read_inputs([data], reader, (LABEL,)):
+            if isinstance(each, Input) and each.cells.get("split", TEST_SPLIT) == TEST_SPLIT:
+                parse_target(head, each)
+                yield each
+
+    return inputs()
+
+
+def _render_page(evaluation: Evaluation, content: Mapping[str, Any]) -> str:
+    counts, figure = evaluation.confusion(), ""
+    if counts is not None and len(counts) <= MAX_CLASSES:
+        with plot_style():
+            drawing = plot_confusion(content["task"], content["confusion"]["labels"], counts)
+            svg = render_svg(drawing, f"confusion matrix, {content['task']}")
+        figure = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+    scores = [
+        {
+            "metric": display_name(name),
+            "score": format_value(score["score"]),
+            "95 % interval": f"{format_value(score['low'])} to {format_value(score['high'])}" if "low" in score else "",
+            "method": score.get("method", ""),
+        }
+        for name, score in content["scores"].items()
+    ]
+    classes = [{name.replace("_", " "): _format_cell(cell) for name, cell in row.items()} for row in content["classes"]]
+    skipped = f", {content['skipped']:,} skipped" if content["skipped"] else ""
+    return TEMPLATES.get_template("evaluation.html").render(
+        model=content["model"],
+        task=content["task"],
+        data=Path(content["data"]).name,
+        answer=describe_score(*next(iter(content["scores"].items()))),
+        size=f"{content['examples']:,} examples{skipped}, {content['dtype']}",
+        scores=scores,
+        classes=classes,
+        figure=figure,
+    )
+
+
+def _format_cell(cell: Any) -> str:
+    if cell is None:
+        return "–"
+    return format_value(cell) if isinstance(cell, float) else str(cell)
