@@ -217,6 +217,14 @@ def make_parser() -> argparse.ArgumentParser:
     )
     report.set_defaults(act=act_report)
 
+    runs = commands.add_parser("runs", help="list the runs below a folder, or compare two runs")
+    runs.add_argument("folders", metavar="DIR", nargs="*", type=Path, help="a folder (default: runs), or two runs")
+    runs.set_defaults(act=act_runs)
+
+    clean = commands.add_parser("clean", help="print the size of the cache of encoded data, or clear the cache")
+    clean.add_argument("--yes", action="store_true", help="delete all entries of the cache")
+    clean.set_defaults(act=act_clean)
+
     export = commands.add_parser("export", help="copy a trained model into a new folder, which works anywhere")
     export.add_argument("model", metavar="RUN", help="the folder of a run or of a model")
     export.add_argument("folder", metavar="DIR", type=Path, help="the new folder")
@@ -505,6 +513,34 @@ def _write_utf8() -> None:
     """Write UTF-8 with line feeds to standard output, on every system."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+
+
+def act_runs(options: argparse.Namespace) -> None:
+    """Print one line per run below a folder, or one line per difference between two runs."""
+    from unifier.console import print_run_differences, print_runs
+    from unifier.report.list_runs import compare_runs, list_runs
+    from unifier_tokenizers import InputError
+
+    folders: list[Path] = options.folders or [Path("runs")]
+    if len(folders) > 2:
+        raise InputError(f"{len(folders)} folders are given: give one folder to list, or two runs to compare")
+    if len(folders) == 2:
+        print_run_differences(folders, compare_runs(*folders))
+    else:
+        print_runs(list_runs(folders[0]), folders[0])
+
+
+def act_clean(options: argparse.Namespace) -> None:
+    """Print the size of the cache. With --yes, delete all entries."""
+    from unifier.inference.clean import clear_cache, measure_cache
+
+    cache = measure_cache()
+    _print_line(f"{cache.folder}: {cache.entries:,} entries, {cache.size / 1e6:,.1f} MB")
+    if options.yes:
+        left = clear_cache()
+        _print_line(f"deleted {cache.entries - left.entries:,} entries, {(cache.size - left.size) / 1e6:,.1f} MB")
+    elif cache.entries:
+        _print_line("to delete them, run unifier clean --yes; a later run encodes its data again")
 
 
 def act_export(options: argparse.Namespace) -> None:

@@ -14,6 +14,7 @@ from rich.table import Table
 from unifier.files import print_status, printable
 from unifier.report.conditions import group_conditions
 from unifier.report.estimates import format_value
+from unifier.report.list_runs import RunSummary
 from unifier.report.read_results import read_results
 from unifier.report.summary import summarize_results
 from unifier.report.tables import describe_matching, score_tables
@@ -83,6 +84,24 @@ def print_results(results: Sequence[Result]) -> None:
                 f"{result.budget['seconds']:.0f}",
                 f"{result.speed['mfu']:.1%}" if result.speed else "",
             )
+    create_console().print(table)
+
+
+def print_runs(runs: Sequence[RunSummary], folder: Path) -> None:
+    """Print a table with one row per run. The paths of the runs are relative to a folder."""
+    table = Table("run", "experiment", "test score", "started", box=None, pad_edge=False)
+    table.add_column("MB", justify="right")
+    for run in runs:
+        path = str(run.folder.relative_to(folder))
+        add_line(table, path, run.name, run.score, run.started, f"{run.size / 1e6:,.1f}")
+    create_console().print(table)
+
+
+def print_run_differences(folders: Sequence[Path], rows: Sequence[tuple[str, str, str]]) -> None:
+    """Print a table of test scores and of the facts that differ between two runs."""
+    table = Table("", *(printable(folder.name) for folder in folders), box=None, pad_edge=False)
+    for row in rows:
+        add_line(table, *row)
     create_console().print(table)
 
 

@@ -18,6 +18,8 @@ MIN_GIBIBYTES = {
     "run": 8,
     "sweep": 5,
     "report": 1,
+    "runs": 5,
+    "clean": 5,
     "export": 5,
     "predict": 5,
     "evaluate": 5,
