@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, final
 
@@ -16,6 +16,9 @@ from unifier.heads.text_generation import TextGenerationHead
 
 RESAMPLES = 1000
 """Number of bootstrap resamples."""
+
+MAX_BLOCK = 4_000_000
+"""Maximum number of counts that are drawn at one time, which take 32 MB."""
 
 MIN_RESAMPLES = 100
 """Smallest number of bootstrap resamples from which an interval is computed."""
@@ -57,7 +60,7 @@ def score_intervals(head: Head, predictions: Sequence[Any], targets: Sequence[An
 
         return _percentiles(
             {
-                name: [score(total) for total in _draw(np.ones(len(targets), np.int64)) @ statistics]
+                name: [score(total) for block in _draw(np.ones(len(targets), int)) for total in block @ statistics]
                 for name, (statistics, score) in text_statistics(predictions, targets, head.language).items()
             }
         )
@@ -82,9 +85,11 @@ def _percentiles(resampled: Mapping[str, Sequence[float]]) -> dict[str, ScoreInt
     return intervals
 
 
-def _draw(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the counts (RESAMPLES, K) of K kinds of examples in resamples, given the counts (K,) in the test split."""
-    return np.random.default_rng(0).multinomial(counts.sum(), counts / counts.sum(), size=RESAMPLES)
+def _draw(counts: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Yield the counts (R, K) of K kinds of examples in blocks of R resamples, given the counts (K,) in the split."""
+    rng, rows = np.random.default_rng(0), max(MAX_BLOCK // len(counts), 1)
+    for start in range(0, RESAMPLES, rows):
+        yield rng.multinomial(counts.sum(), counts / counts.sum(), size=min(rows, RESAMPLES - start))
 
 
 def _macro_f1_resamples(true: NDArray[np.int64], predicted: NDArray[np.int64], classes: int) -> Sequence[float]:
@@ -95,14 +100,16 @@ def _macro_f1_resamples(true: NDArray[np.int64], predicted: NDArray[np.int64], c
     from scipy.sparse import csr_array
 
     cells, counts = np.unique(true * classes + predicted, return_counts=True)
-    drawn = _draw(counts).T
     rows, ones = np.arange(len(cells)), np.ones(len(cells))
     expected, answered = (csr_array((ones, (label, rows)), (classes, len(cells))) for label in divmod(cells, classes))
-    marginals = expected @ drawn + answered @ drawn
-    right = expected.multiply(answered) @ drawn
-    # A class that is neither in the targets nor in the predictions has no F1 score.
-    f1 = np.divide(2 * right, marginals, out=np.full(marginals.shape, np.nan), where=marginals > 0)
-    return (100 * np.nanmean(f1, axis=0)).tolist()
+    scores = list[float]()
+    for drawn in _draw(counts):
+        marginals = expected @ drawn.T + answered @ drawn.T
+        right = expected.multiply(answered) @ drawn.T
+        # A class that is neither in the targets nor in the predictions has no F1 score.
+        f1 = np.divide(2 * right, marginals, out=np.full(marginals.shape, np.nan), where=marginals > 0)
+        scores += (100 * np.nanmean(f1, axis=0)).tolist()
+    return scores
 
 
 def _resampled_metrics(head: Head, predictions: Sequence[Any], targets: Sequence[Any]) -> dict[str, list[float]]:
