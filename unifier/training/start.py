@@ -59,7 +59,7 @@ def _load_trunk(start: str, trunk: nn.Module, trained: nn.Module) -> None:
 
 
 def _load_tokenizer(name: str, tokenizer: Tokenizer, stored: StoredModel) -> bool:
-    """Load the trained tokenizer with equal class, shapes and vocabulary. Return False if there is none."""
+    """Load the trained tokenizer with equal class, shapes and vocabulary. Return False without such a tokenizer."""
     by_priority = sorted(stored.tasks.items(), key=lambda item: item[0] != name)
     for _, task in by_priority:
         if _is_equal(tokenizer, task.tokenizer):
