@@ -319,7 +319,7 @@ def _add_evaluate(evaluate: argparse.ArgumentParser) -> None:
 
 
 def _add_translate(translate: argparse.ArgumentParser) -> None:
-    translate.add_argument("run", metavar="MODEL", help="the folder of a run or of a model")
+    _add_model(translate)
     translate.add_argument(
         "file", metavar="FILE", nargs="?", help="a text file, plain or gzipped (default: standard input)"
     )
@@ -349,6 +349,9 @@ def _add_translate(translate: argparse.ArgumentParser) -> None:
         choices=("translate", "refuse"),
         default="translate",
         help="for lines longer than all training texts: translate with a warning, or stop (default: translate)",
+    )
+    translate.add_argument(
+        "--candidates", type=int, metavar="K", help="print JSON Lines with the K most likely tokens of each step"
     )
     translate.add_argument("--attention", metavar="OUT.html", help="write the attention weights to an HTML page")
     translate.set_defaults(act=act_translate)
@@ -560,7 +563,9 @@ def act_translate(options: argparse.Namespace) -> None:
 
     _write_utf8()
     decoding = DecodingOptions(**{field.name: getattr(options, field.name) for field in fields(DecodingOptions)})
-    translator = Translator(options.run, align=bool(options.attention))
+    translator = Translator(
+        _open_model(options), task=options.task, align=bool(options.attention), candidates=decoding.candidates
+    )
     page = AlignmentPage(options.attention) if options.attention else nullcontext()
     with open_input(options.file) as file, page as alignments:
         translate(translator, file, options.file or "standard input", sys.stdout, decoding, alignments)

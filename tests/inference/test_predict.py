@@ -20,6 +20,7 @@ from unifier import (
     Mixture,
     Model,
     PatchTokenizer,
+    PrefixHead,
     SubwordTokenizer,
     TaggingHead,
     TranslationHead,
@@ -66,6 +67,7 @@ TASKS: dict[str, Callable[[], ModelTask]] = {
     "picture": lambda: task(PatchTokenizer(D), ClassificationHead(LABELS, D)),
     "tags": lambda: task(PatchTokenizer(D), TaggingHead(LABELS, D)),
     "translation": lambda: task(SubwordTokenizer(VOCABULARY, D), TranslationHead(VOCABULARY, D, depth=1, heads=2)),
+    "prefix": lambda: task(SubwordTokenizer(VOCABULARY, D), PrefixHead(VOCABULARY, D)),
     "mixture": lambda: task(
         Mixture({"caption": SubwordTokenizer(VOCABULARY, D), "image": PatchTokenizer(D)}), ClassificationHead(LABELS, D)
     ),
@@ -284,3 +286,27 @@ def test_guide_snippet_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for code in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
         exec(code, names)
     assert len(names["labels"]) == 1000
+
+
+@pytest.mark.parametrize("kind", ["translation", "prefix"])
+def test_candidates_explain_the_score_of_a_translation(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lines.txt").write_text("one two\n\nsix five four\n")
+    model = saved(tmp_path, kind)
+    arguments = ["translate", model, "lines.txt", "--task", kind, "--threads", "1", "--beam", "1"]
+    assert main([*arguments, "--n-best", "1", "--length-penalty", "1"]) == 0
+    scores = [line.split("\t")[1] for line in capsys.readouterr().out.split("\n")[:-1]]
+    assert main([*arguments, "--candidates", "3"]) == 0
+    answers = list(map(json.loads, capsys.readouterr().out.splitlines()))
+    assert [answer["line"] for answer in answers] == [1, 2, 3]
+    assert answers[1]["steps"] == []
+    for answer, score in zip(answers, scores, strict=True):
+        likeliest = [step["candidates"][0] for step in answer["steps"]]
+        assert [each["token"] for each in likeliest] == [step["token"] for step in answer["steps"]]
+        if likeliest:
+            assert float(score) == pytest.approx(np.mean(np.log([each["probability"] for each in likeliest])), abs=1e-3)
+    assert main([*arguments, "--candidates", "3", "--n-best", "1"]) == 2
+    assert main([*arguments, "--candidates", "0"]) == 2
+    assert main([*arguments, "--dtype", "int8"]) == 0

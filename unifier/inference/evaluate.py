@@ -22,7 +22,7 @@ from unifier.heads.score_intervals import score_intervals, wilson_interval
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.inference.inputs import Input, is_table, read_inputs
 from unifier.inference.model import Model
-from unifier.inference.predict import BadInputs, InputPredictions
+from unifier.inference.predict import BadInputs, InputPredictions, predict_fn
 from unifier.report.content_policy import add_policy
 from unifier.report.estimates import display_name, format_value
 from unifier.report.page import TEMPLATES
@@ -131,7 +131,7 @@ def evaluate(
         examples = _read_class_folders(Path(data), part.reader, part.head)
     else:
         examples = _read_labeled_table(data, part.reader, part.head)
-    predict = InputPredictions(model, task, bad_inputs)
+    predict = InputPredictions(predict_fn(model, task), bad_inputs)
     predictions, targets = list[Any](), list[Any]()
     for example, prediction in predict(examples):
         predictions.append(prediction)

@@ -6,9 +6,10 @@ import json
 import sys
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TextIO, final, get_args
 
@@ -20,7 +21,7 @@ from unifier.heads.head import Head
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.inference.inputs import Input, read_inputs
 from unifier.inference.model import Model
-from unifier.inference.stream import Pause
+from unifier.inference.stream import Pause, round_probability
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice, one_line
 
@@ -28,9 +29,6 @@ OutputFormat = Literal["csv", "jsonl"]
 
 BadInputs = Literal["stop", "skip"]
 """Policy for an input that cannot be read: "stop" raises an error, and "skip" leaves out the input with a warning."""
-
-SIGNIFICANT_DIGITS = 4
-"""Number of digits of a probability. The last digits of float32 depend on the number of inputs in a batch."""
 
 PROGRESS_SECONDS = 10.0
 """Time between two lines about the progress."""
@@ -41,7 +39,7 @@ MAX_SKIP_WARNINGS = 20
 
 @final
 class LabelProbability(NamedTuple):
-    """A label with its probability. For a head without probabilities, the probability is None."""
+    """A label with its probability, or with None if the head computes no probabilities."""
 
     label: str
     probability: float | None
@@ -71,8 +69,14 @@ class InputPredictions:
     Lines about the progress and about skipped inputs are printed to standard error.
     """
 
-    def __init__(self, model: Model, task: str, bad_inputs: BadInputs) -> None:
-        self._model, self._task, self._bad_inputs = model, task, bad_inputs
+    def __init__(self, predict: Callable[[Iterable[Any]], Iterator[Any]], bad_inputs: BadInputs) -> None:
+        """Store the function and the policy.
+
+        Args:
+            predict: A function that yields one prediction, or an `InputError`, per input or `Pause`.
+            bad_inputs: The policy for an input that cannot be read.
+        """
+        self._predict, self._bad_inputs = predict, bad_inputs
         self.num_done = self.num_skipped = 0
 
     def __call__(self, inputs: Iterable[Input | Pause]) -> Iterator[tuple[Input, Any]]:
@@ -92,7 +96,7 @@ class InputPredictions:
                     yield each
 
         start = reported = time.monotonic()
-        for prediction in self._model.predictions(values(), self._task, bad_inputs="yield"):
+        for prediction in self._predict(values()):
             each = waiting.popleft()
             if isinstance(prediction, InputError):
                 self._handle(each, prediction)
@@ -146,7 +150,7 @@ def write_predictions(model: Model, task: str, paths: Sequence[str], out: TextIO
     if options.format == "csv":
         out.write(_format_row(columns))
     is_single = options.top_k is None and not isinstance(head, TaggingHead)
-    for each, prediction in InputPredictions(model, task, options.bad_inputs)(inputs):
+    for each, prediction in InputPredictions(predict_fn(model, task), options.bad_inputs)(inputs):
         answers = answers_of(head, prediction, options.top_k)
         if options.format == "csv":
             for answer in answers:
@@ -155,6 +159,11 @@ def write_predictions(model: Model, task: str, paths: Sequence[str], out: TextIO
             rows = [dict(zip(columns[1:], answer, strict=False)) for answer in answers]
             out.write(json.dumps({"input": each.name} | (rows[0] if is_single else {"labels": rows})) + "\n")
         out.flush()
+
+
+def predict_fn(model: Model, task: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """Return a function that yields the model's prediction, or an `InputError`, for each input of a task."""
+    return partial(model.predictions, task=task, bad_inputs="yield")
 
 
 def answers_of(head: Head, prediction: Any, top_k: int | None = None) -> list[LabelProbability]:
@@ -170,7 +179,7 @@ def answers_of(head: Head, prediction: Any, top_k: int | None = None) -> list[La
     probabilities: Tensor = prediction
     count = len(head.labels) if isinstance(head, TaggingHead) else 1
     best = probabilities.argsort(descending=True, stable=True)[: top_k or count].tolist()
-    return [LabelProbability(head.labels[c], float(f"{probabilities[c]:.{SIGNIFICANT_DIGITS}g}")) for c in best]
+    return [LabelProbability(head.labels[c], round_probability(float(probabilities[c]))) for c in best]
 
 
 @contextmanager

@@ -27,6 +27,9 @@ MAX_LENGTH_RATIO = 8
 """An input may have at most this multiple of the tokens of the longest training example. Attention to more tokens would
 fill the memory."""
 
+SIGNIFICANT_DIGITS = 4
+"""Number of digits of a probability. The last digits of float32 depend on the number of inputs in a batch."""
+
 ComputeFn = Callable[[Batch], Mapping[int, Any]]
 """Function that returns the result of each example of a batch, keyed by example index."""
 
@@ -63,6 +66,11 @@ def stream_results(inputs: Iterable[Any], task: ModelTask, compute: ComputeFn, *
             window, num_tokens, num_bytes = [], 0, 0
             num_batches = min(2 * num_batches, WINDOW_BATCHES)
     yield from _compute_window(window, compute, max_tokens)
+
+
+def round_probability(probability: float) -> float:
+    """Return a probability with `SIGNIFICANT_DIGITS` digits."""
+    return float(f"{probability:.{SIGNIFICANT_DIGITS}g}")
 
 
 def encode_input(task: ModelTask, value: Any) -> Units | InputError:

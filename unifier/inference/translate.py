@@ -1,5 +1,6 @@
 """Translation of a file line by line, and an HTML page of alignments."""
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from unifier.data.text_files import DECOMPRESSION_ERRORS, open_stream
 from unifier.files import create_temporary, print_status, printable
 from unifier.heads.generation import Hypothesis, check_length_penalty
 from unifier.heads.text_generation import TextGenerationHead
-from unifier.inference.stream import MAX_LENGTH_RATIO
+from unifier.inference.stream import MAX_LENGTH_RATIO, round_probability
 from unifier.inference.translator import Translation, Translator
 from unifier.report.content_policy import add_policy
 from unifier_tokenizers import InputError, Tokens, Units
@@ -81,12 +82,16 @@ class DecodingOptions:
     seed: int | None = None
     """The random seed of sampling. None means 0."""
     long: LongInput = "translate"
+    candidates: int | None = None
+    """Number of likely tokens that are printed for each step of a translation, as JSON Lines. None prints texts."""
 
     def __post_init__(self) -> None:
         check_choice("long", self.long, get_args(LongInput))
-        for name in ("n_best", "beam"):
+        for name in ("n_best", "beam", "candidates"):
             if (count := getattr(self, name)) is not None and count < 1:
                 raise InputError(f"{name}={count}: at least 1 is needed")
+        if self.candidates is not None and self.n_best is not None:
+            raise InputError(f"candidates={self.candidates}: only the best translation has steps; leave out --n-best")
         if self.length_penalty is not None:
             check_length_penalty(self.length_penalty)
         if self.seed is not None and self.seed < 0:
@@ -253,7 +258,7 @@ def translate(
 
     With `n_best`, the output contains one row per translation of a line, and the best translation comes first. A row
     contains the line number, a score and a text, separated by tabs. For an empty line, the only row contains the line
-    number.
+    number. With `candidates`, the output contains one JSON object per line.
 
     Args:
         translator: The translator.
@@ -283,7 +288,7 @@ def translate(
         translations = dict(zip(numbers, results, strict=True))
         for number in lines:
             translation = translations.get(number)
-            for row in _format_rows(number, translation, n_best=decoding.n_best is not None):
+            for row in _format_rows(number, translation, decoding):
                 print(row, file=out)
             if translation is not None and translation.truncated:
                 _warn(f"{name}, line {number}: the translation was truncated at the maximum length")
@@ -320,13 +325,28 @@ def _encode(translator: Translator, line: bytes, place: str, long: LongInput) ->
     return units
 
 
-def _format_rows(number: int, translation: Translation | None, *, n_best: bool) -> list[str]:
+def _format_rows(number: int, translation: Translation | None, decoding: DecodingOptions) -> list[str]:
+    if decoding.candidates is not None:
+        return [_format_steps(number, translation)]
+    n_best = decoding.n_best is not None
     if translation is None:
         return [f"{number}\t\t" if n_best else ""]
     texts = [text.replace("\n", " ").replace("\r", " ") for text in translation.texts]
     if n_best:
         return [f"{number}\t{score:.4f}\t{text}" for score, text in zip(translation.scores, texts, strict=True)]
     return texts[:1]
+
+
+def _format_steps(number: int, translation: Translation | None) -> str:
+    """Return a line's translation and the likeliest tokens of each step as JSON."""
+    steps = [
+        {
+            "token": step.token,
+            "candidates": [{"token": token, "probability": round_probability(p)} for token, p in step.candidates],
+        }
+        for step in (translation and translation.steps) or []
+    ]
+    return json.dumps({"line": number, "text": translation.texts[0] if translation else "", "steps": steps})
 
 
 def _warn(message: str) -> None:

@@ -7,14 +7,15 @@ from typing import NamedTuple, final
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from unifier.data.dataloader import Batch, batch_by_tokens, sort_by_length
-from unifier.heads.generation import Hypothesis
+from unifier.heads.generation import Hypothesis, topk
 from unifier.heads.text_generation import AttentiveTextHead, TextGenerationHead
-from unifier.inference.model import load
-from unifier.nn.precision import default_device
+from unifier.inference.model import Model, load
+from unifier.nn.precision import to_compute_dtype
 from unifier_tokenizers import InputError, SubwordTokenizer, Tokens, Units, pad_columns
-from unifier_tokenizers.text import EOS
+from unifier_tokenizers.text import BOS, EOS
 
 SearchFn = Callable[[TextGenerationHead, Tokens, Sequence[int]], list[list[Hypothesis]]]
 """A function that searches the best texts of each example, given the head, the trunk's tokens and B example indices."""
@@ -29,6 +30,14 @@ class Alignment(NamedTuple):
     """One row per token of the target, including the end token. Each row sums to 1."""
 
 
+class TokenStep(NamedTuple):
+    """A token of a translation, and the most likely tokens at its place."""
+
+    token: str
+    candidates: list[tuple[str, float]]
+    """Tokens with their probabilities, given the previous tokens of the translation, most likely first."""
+
+
 class Translation(NamedTuple):
     """The translations of one text, sorted from best to worst."""
 
@@ -37,25 +46,37 @@ class Translation(NamedTuple):
     truncated: bool
     """True if the best translation was truncated at the maximum length."""
     alignment: Alignment | None = None
+    steps: list[TokenStep] | None = None
+    """The steps of the best translation, including the end token."""
 
 
 @final
 class Translator:
-    """Translation task of a model. The network uses the accelerator if the machine has one."""
+    """Translation task of a model."""
 
-    def __init__(self, source: str | Path, *, task: str | None = None, align: bool = False) -> None:
+    def __init__(
+        self,
+        source: str | Path | Model,
+        *,
+        task: str | None = None,
+        align: bool = False,
+        candidates: int | None = None,
+    ) -> None:
         """Open the model.
 
         Args:
-            source: The folder of a model or of a finished run.
+            source: The folder of a model or of a finished run, which uses the accelerator if the machine has one; or a
+                model on its device.
             task: The task that translates. The name is required if several tasks of the model translate.
             align: True to compute the alignment of each translation.
+            candidates: The number of likely tokens to compute for each step of a translation. None means no steps.
 
         Raises:
             InputError: The folder contains no model, or the model does not have exactly one translation task. With
                 `align`, the error is also raised if the decoder has no attention.
         """
-        model = load(source)
+        model = source if isinstance(source, Model) else load(source).to()
+        source = model.folder if isinstance(source, Model) else source
         tasks = {
             name: (part.tokenizer, part.head)
             for name, part in model.tasks.items()
@@ -71,18 +92,20 @@ class Translator:
         ((self.task, (self.tokenizer, self.head)),) = tasks.items()
         if align and not isinstance(self.head, AttentiveTextHead):
             raise InputError(f"{source}: its decoder has no attention that could be shown; leave out --attention")
-        self.align = align
+        self.align, self.candidates = align, candidates
         self.max_tokens = model.batch_tokens
         self.longest = model.tasks[self.task].longest
         """The number of tokens of the longest text in training."""
-        self.device = torch.device(default_device())
-        self.network = model.network.to(self.device)
+        self.model, self.device, self.network = model, model.device, model.network
 
-    @torch.inference_mode()
     def translate(self, examples: Sequence[Units], search: SearchFn) -> list[Translation]:
         """Translate encoded texts in batches of similar length. The translations are in the order of the texts."""
         if not examples:
             return []
+        with self.model.inference_mode():
+            return self._translate(examples, search)
+
+    def _translate(self, examples: Sequence[Units], search: SearchFn) -> list[Translation]:
         lengths = np.array([(units.values.shape[-1], 1) for units in examples], np.int32)
         translations: dict[int, Translation] = {}
         for batch in batch_by_tokens(sort_by_length(lengths), lengths, self.max_tokens):
@@ -94,12 +117,13 @@ class Translator:
             max_lengths = self.head.max_lengths(tokens).tolist()
             for b, (index, hypotheses) in enumerate(zip(indices, search(self.head, tokens, indices), strict=True)):
                 best = hypotheses[0].ids
-                row = Tokens(*(part[b : b + 1] for part in tokens))
+                row, truncated = Tokens(*(part[b : b + 1] for part in tokens)), len(best) == max_lengths[b]
                 translations[index] = Translation(
                     [self.head.vocabulary.decode(hypothesis.ids) for hypothesis in hypotheses],
                     [hypothesis.score for hypothesis in hypotheses],
-                    len(best) == max_lengths[b],
+                    truncated,
                     self._align(row, values[b], best) if self.align else None,
+                    self._steps(row, best, truncated) if self.candidates else None,
                 )
         return [translations[index] for index in range(len(examples))]
 
@@ -119,3 +143,22 @@ class Translator:
             self.head.vocabulary.tokens([*target, EOS]),
             weights[:, real].tolist(),
         )
+
+    def _steps(self, tokens: Tokens, ids: Sequence[int], truncated: bool) -> list[TokenStep]:
+        """Return the likeliest tokens at each step of one translation.
+
+        Args:
+            tokens: The trunk's tokens of the source (1, D, N).
+            ids: The token ids of the translation.
+            truncated: True if the translation has no end token.
+        """
+        previous = functional.pad(torch.tensor([ids], dtype=torch.long, device=self.device), (1, 0), value=BOS)
+        hidden = to_compute_dtype(self.head.hidden_states(tokens, previous))[0]
+        logs, best = topk(self.head.next_token_log_probs()(hidden), self.candidates or 0)
+        names = self.head.vocabulary.tokens
+        return [
+            TokenStep(name, list(zip(names(row), probabilities, strict=True)))
+            for name, row, probabilities in zip(
+                names(ids if truncated else [*ids, EOS]), best.tolist(), logs.exp().tolist(), strict=False
+            )
+        ]
