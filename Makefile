@@ -10,24 +10,24 @@ CHAOS_MINUTES ?= 60
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.venv/bin/uv pip install --system-certs --compile-bytecode --python .venv/bin/python \
-		--constraints constraints.txt --editable '.[dev,tensorboard,bench]'
+		--constraints constraints.txt --editable '.[dev,tensorboard,bench,serve]'
 	touch $@
 
 demo: .venv/installed  ## compare three modalities on one trunk
 	.venv/bin/unifier run three_modalities
 
-test: .venv/installed  ## all tests but those of a browser, on the CPU, in minutes
-	$(PYTEST) -m 'not browser'
+test: .venv/installed  ## all tests but those of a browser and of extras, on the CPU, in minutes
+	$(PYTEST) -m 'not browser and not extras'
 
 test-fast: .venv/installed  ## the unit tests, in under a minute
-	$(PYTEST) -m 'not slow and not browser'
+	$(PYTEST) -m 'not slow and not browser and not extras'
 
-test-extras: .venv/installed  ## the report in a browser; root installs chromium if it is missing
+test-extras: .venv/installed  ## the server, and the pages in a browser; root installs chromium if it is missing
 	@if ! command -v chromium > /dev/null; then \
 		if [ "$$(id -u)" != 0 ]; then echo 'No chromium on the PATH: run "apt-get install chromium" as root.' >&2; exit 1; fi; \
 		apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium; \
 	fi
-	.venv/bin/python -m pytest --quiet -m browser
+	.venv/bin/python -m pytest --quiet -m 'browser or extras'
 
 lint: .venv/installed  ## style, and the first words of docstrings
 	.venv/bin/ruff check .

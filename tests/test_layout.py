@@ -34,6 +34,7 @@ RANKS = (
     "training",
     "trials",
     "inference",
+    "serving",
     "launch console limits",
     "cli",
     "__main__",

@@ -1,4 +1,4 @@
-"""The command line: list, show, run, sweep, report, predict, evaluate, translate."""
+"""The command line: list, show, run, sweep, report, predict, evaluate, serve, translate."""
 
 import argparse
 import ast
@@ -233,6 +233,7 @@ def make_parser() -> argparse.ArgumentParser:
 
     _add_predict(commands.add_parser("predict", help="predict labels or texts for files, folders, tables and lines"))
     _add_evaluate(commands.add_parser("evaluate", help="score a trained model on new labeled data"))
+    _add_serve(commands.add_parser("serve", help="answer requests over HTTP, with a page for people"))
     _add_translate(commands.add_parser("translate", help="translate lines of text with a trained run"))
     return parser
 
@@ -316,6 +317,18 @@ def _add_evaluate(evaluate: argparse.ArgumentParser) -> None:
     evaluate.add_argument("--languages", metavar="A,B", help="the two languages of a translation memory (.tmx)")
     _add_bad_inputs(evaluate)
     evaluate.set_defaults(act=act_evaluate)
+def _add_serve(serve: argparse.ArgumentParser) -> None:
+    _add_model(serve)
+    serve.add_argument(
+        "--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1, only this machine)"
+    )
+    serve.add_argument("--port", type=int, default=8000, help="the port; 0 means any free port (default: 8000)")
+    serve.add_argument("--max-bytes", type=int, metavar="N", help="the maximum size of a request (default: 16 MiB)")
+    serve.add_argument("--max-seconds", type=float, metavar="S", help="the maximum time of a request (default: 60)")
+    serve.add_argument("--max-requests", type=int, metavar="N", help="the maximum number at a time (default: 64)")
+    serve.set_defaults(act=act_serve)
+
+
 
 
 def _add_translate(translate: argparse.ArgumentParser) -> None:
@@ -510,6 +523,23 @@ def act_evaluate(options: argparse.Namespace) -> None:
     for name, score in content["scores"].items():
         _print_line(describe_score(name, score))
     _print_line(page)
+
+
+def act_serve(options: argparse.Namespace) -> None:
+    """Serve a model until Ctrl-C, and print the address of the page."""
+    from unifier_tokenizers import InputError
+
+    try:
+        from unifier.serving.server import ServerOptions, listen, serve
+    except ModuleNotFoundError as error:
+        raise InputError(f'{error.name} is not installed: pip install "unifier-torch[serve]"') from error
+    names = ("host", "port", "max_bytes", "max_seconds", "max_requests")
+    settings = ServerOptions(**{name: value for name in names if (value := getattr(options, name)) is not None})
+    with listen(settings) as listener:
+        model = _open_model(options)
+        host, port = listener.getsockname()[:2]
+        _print_line(f"serving {model.name} on http://{f'[{host}]' if ':' in host else host}:{port} (Ctrl-C ends)")
+        serve(model, options.task, listener, settings)
 
 
 def _write_utf8() -> None:

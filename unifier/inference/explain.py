@@ -1,0 +1,141 @@
+"""Explanations of one prediction: the attention that the input receives, and the steps of a generated text."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from unifier.analysis.attention import attention_received
+from unifier.data.dataloader import Batch
+from unifier.heads.text_generation import AttentiveTextHead, TextGenerationHead
+from unifier.inference.model import Model
+from unifier.trunks.trunk import AttentiveTrunk
+from unifier_tokenizers import NO_POSITION, PatchTokenizer, SubwordTokenizer, Tokens, Units, pad_columns
+from unifier_tokenizers.audio import AudioTokenizer
+from unifier_tokenizers.text import BOS, EOS
+
+MAX_EXPLAINED_TOKENS = 1024
+"""Maximum number of tokens of an input whose attention is computed. The weights of a layer are quadratic in memory."""
+
+NUM_CANDIDATES = 5
+"""Number of likely next tokens in each step of a generated text."""
+
+
+@final
+@dataclass(frozen=True)
+class InputAttention:
+    """The attention that the tokens of an input receive in the trunk's last layer, relative to uniform attention."""
+
+    received: list[float]
+    """One value per token that has a position."""
+    tokens: list[str] | None = None
+    """The tokens of a text."""
+    seconds: list[float] | None = None
+    """The time of each token of a sound."""
+    grid: tuple[int, int] | None = None
+    """The numbers of rows and columns of a picture's patches. The patches are sorted by row."""
+    box: tuple[float, float, float, float] | None = None
+    """The area of a picture's patches in pixels: left, top, right, bottom."""
+
+
+@final
+@dataclass(frozen=True)
+class Step:
+    """One step of a generated text."""
+
+    token: str
+    candidates: list[tuple[str, float]]
+    """The most likely tokens with their probabilities, given the previous tokens of the text."""
+    attention: list[float] | None
+    """The decoder's attention to each token of the input, or None for a decoder without attention."""
+
+
+@final
+@dataclass(frozen=True)
+class ExplainedText:
+    """A generated text with its score and its steps. The last step is the end token."""
+
+    text: str
+    score: float
+    steps: list[Step]
+
+
+def explain_attention(model: Model, task: str, units: Units) -> InputAttention | None:
+    """Return the attention that the tokens of an input receive in the trunk's last layer.
+
+    The result is None if the trunk has no attention, the input is a mixture or too long, or the head runs the trunk.
+
+    Args:
+        model: The model.
+        task: The name of the task.
+        units: The encoded input.
+    """
+    trunk, tokenizer, head = model.network.trunk, model.tasks[task].tokenizer, model.tasks[task].head
+    if not isinstance(trunk, AttentiveTrunk) or units.values.shape[-1] > MAX_EXPLAINED_TOKENS:
+        return None
+    if head.trunk_output == "input" or not isinstance(tokenizer, PatchTokenizer | AudioTokenizer | SubwordTokenizer):
+        return None
+    with model.inference_mode():
+        weights = trunk.attention(_embed(model, task, units), head.attention_mode)[1][-1][0].float().cpu()
+    is_query = torch.arange(weights.shape[-1]) < (1 if head.trunk_output == "cls" else weights.shape[-1])
+    located = units.positions[0] != NO_POSITION
+    received = _rounded(attention_received(weights, is_query)[located])
+    if isinstance(tokenizer, SubwordTokenizer):
+        return InputAttention(received, tokens=tokenizer.vocabulary.tokens(units.values[located].tolist()))
+    centers = tokenizer.position_values(units)[:, located]
+    if isinstance(tokenizer, AudioTokenizer):
+        return InputAttention(received, seconds=_rounded(centers[0]))
+    rows, columns = (len(side.unique()) for side in centers)
+    (top, bottom), (left, right) = ((float(side.min()), float(side.max())) for side in centers)
+    margin = tokenizer.stride / 2
+    box = (left - margin, top - margin, right + margin, bottom + margin)
+    return InputAttention(received, grid=(rows, columns), box=box)
+
+
+def explain_texts(model: Model, task: str, units: Units, num_texts: int) -> list[ExplainedText]:
+    """Return the best texts for an input with their steps, best first.
+
+    Args:
+        model: The model.
+        task: The name of a task whose head generates texts.
+        units: The encoded input.
+        num_texts: The number of texts. The beam of the search has at least this width.
+    """
+    head = model.tasks[task].head
+    assert isinstance(head, TextGenerationHead)
+    with model.inference_mode():
+        tokens = head.run_trunk(model.network.trunk, _embed(model, task, units))
+        (hypotheses,) = head.search(tokens, max(head.beam_width, num_texts))
+        return [
+            ExplainedText(head.vocabulary.decode(best.ids), best.score, _explain_steps(head, tokens, best.ids))
+            for best in hypotheses[:num_texts]
+        ]
+
+
+def _explain_steps(head: TextGenerationHead, tokens: Tokens, ids: list[int]) -> list[Step]:
+    """Return the steps of one text, given the trunk's tokens (1, D, N) and the token ids of the text."""
+    given = functional.pad(torch.tensor([ids], dtype=torch.long, device=tokens.matrix.device), (1, 0), value=BOS)
+    logs = head.next_token_log_probs()(head.hidden_states(tokens, given)[0].contiguous())
+    values, best = logs.exp().topk(min(NUM_CANDIDATES, logs.shape[1]), dim=1)
+    attention: Tensor | None = None
+    if isinstance(head, AttentiveTextHead) and tokens.mask.shape[1] <= MAX_EXPLAINED_TOKENS:
+        attention = head.attention(tokens, given)[0].float().cpu()
+    return [
+        Step(
+            head.vocabulary.tokens([token])[0],
+            [*zip(head.vocabulary.tokens(best[number].tolist()), _rounded(values[number]), strict=True)],
+            None if attention is None else _rounded(attention[number]),
+        )
+        for number, token in enumerate([*ids, EOS])
+    ]
+
+
+def _embed(model: Model, task: str, units: Units) -> Tokens:
+    values, positions, mask = pad_columns([units])
+    return Batch(values, positions, mask, torch.tensor([0])).to(model.device).embed(model.tasks[task].tokenizer)
+
+
+def _rounded(values: Tensor) -> list[float]:
+    return [round(value, 4) for value in values.tolist()]

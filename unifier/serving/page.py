@@ -1,0 +1,32 @@
+"""The page at /, with which people use a model in a browser."""
+
+import json
+from pathlib import Path
+
+from unifier.heads.classification import ClassificationHead, TaggingHead
+from unifier.heads.text_generation import TextGenerationHead
+from unifier.report.content_policy import build_policy
+from unifier.serving.service import PredictionService
+
+PAGE = Path(__file__).with_name("page.html")
+
+
+def render_page(service: PredictionService, max_bytes: int) -> tuple[str, str]:
+    """Return the page of a model, and the page's Content-Security-Policy.
+
+    Args:
+        service: The model with the tasks that are served.
+        max_bytes: Maximum number of bytes of a request.
+    """
+    tasks = {name: {"input": kind, "output": _output(service, name)} for name, kind in service.kinds.items()}
+    content = {"name": service.model.name, "tasks": tasks, "max_bytes": max_bytes}
+    # In a script element, only "<" could end the element.
+    data = json.dumps(content).replace("<", "\\u003c")
+    page = PAGE.read_text(encoding="utf-8").replace("__MODEL__", data, 1)
+    return page, build_policy(page, connect_src="'self'")
+
+
+def _output(service: PredictionService, task: str) -> str:
+    head = service.model.tasks[task].head
+    kinds = {ClassificationHead: "label", TaggingHead: "tags", TextGenerationHead: "text"}
+    return next((kind for cls, kind in kinds.items() if isinstance(head, cls)), "answer")

@@ -1,0 +1,204 @@
+"""Predictions for the inputs of requests: preparation in any thread, computation in one thread."""
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from unifier.data.inputs import AudioReader, ImageReader, InputReader, MixtureReader, TextReader
+from unifier.heads.classification import ClassificationHead, TaggingHead
+from unifier.heads.text_generation import TextGenerationHead
+from unifier.inference.explain import explain_attention, explain_texts
+from unifier.inference.model import Model
+from unifier.inference.predict import answers_of
+from unifier.inference.stream import encode_input
+from unifier.serving.batching import Batcher
+from unifier.serving.schema import LabelAnswer, PredictAnswer, Prediction, PredictRequest
+from unifier_tokenizers import InputError, SubwordTokenizer, Units
+
+MAX_INPUTS = 256
+"""Maximum number of inputs in a request."""
+
+NUM_TEXTS = 5
+"""Number of texts that a request with `explain` returns."""
+
+KINDS: Mapping[type[InputReader], str] = {TextReader: "text", ImageReader: "picture", AudioReader: "sound"}
+"""Mapping from a reader to the kind of its inputs."""
+
+Kind = str | dict[str, str]
+"""The kind of a task's inputs: "text", "picture" or "sound", or a mapping with the kind of each member of a mixture."""
+
+
+@final
+class PredictionJob(NamedTuple):
+    """The prepared inputs of a request."""
+
+    task: str
+    inputs: list[Units]
+    top_k: int | None
+    explain: bool
+    size: tuple[int, int] | None
+    """The width and height in pixels, if the last input is a picture."""
+
+
+@final
+class PredictionService:
+    """A model whose network is used by one thread only."""
+
+    def __init__(self, model: Model, task: str | None = None) -> None:
+        """Start the thread.
+
+        Args:
+            model: The model.
+            task: The only task that is served. None serves all tasks whose inputs can be sent in a request.
+
+        Raises:
+            InputError: The task is unknown, or none of the tasks reads texts, pictures or sounds.
+        """
+        names = model.tasks if task is None else [model.choose_task(task)]
+        kinds = {name: _kind(model.tasks[name].reader) for name in names}
+        self.model, self.kinds = model, {name: kind for name, kind in kinds.items() if kind is not None}
+        if not self.kinds:
+            raise InputError(f"{model.name}: no task reads texts, pictures or sounds (tasks: {', '.join(names)})")
+        self._batcher = Batcher[PredictionJob, PredictAnswer](self._compute)
+        self.submit, self.close = self._batcher.submit, self._batcher.close
+
+    def prepare(self, request: PredictRequest, upload: tuple[str, bytes] | None = None) -> PredictionJob:
+        """Read and encode the inputs of a request.
+
+        Args:
+            request: The request.
+            upload: The name and the content of a file, for a request without inputs in JSON.
+
+        Raises:
+            InputError: The task is unknown, or an input cannot be read.
+        """
+        name = self._choose_task(request.task)
+        task, contents = self.model.tasks[name], self._contents(name, request, upload)
+        if request.top_k is not None and not isinstance(task.head, ClassificationHead | TaggingHead):
+            raise InputError(f"top_k={request.top_k}: the task {name} has no labels; leave out top_k")
+        if len(contents) > (most := 1 if request.explain else MAX_INPUTS):
+            raise InputError(f"{len(contents)} inputs, but at most {most} are possible: send several requests")
+        units, size = list[Units](), None
+        for number, content in enumerate(contents):
+            place = f"input {number}: " if len(contents) > 1 else ""
+            try:
+                value = _read(task.reader, content, upload[0] if upload else KINDS.get(type(task.reader), "input"))
+            except InputError as error:
+                raise InputError(f"{place}{error}") from error
+            encoded = encode_input(task, value)
+            if isinstance(encoded, InputError):
+                raise InputError(f"{place}{encoded}") from encoded
+            units.append(encoded)
+            if isinstance(value, np.ndarray):
+                size = value.shape[1], value.shape[0]
+        return PredictionJob(name, units, request.top_k, request.explain, size)
+
+    def _choose_task(self, task: str | None) -> str:
+        if task is None and len(self.kinds) > 1:
+            raise InputError(f"the model has several tasks: set `task` to one of {', '.join(self.kinds)}")
+        if task is not None and task not in self.kinds:
+            raise InputError(f"there is no task {task!r}: choose one of {', '.join(self.kinds)}")
+        return task or next(iter(self.kinds))
+
+    def _contents(self, task: str, request: PredictRequest, upload: tuple[str, bytes] | None) -> Sequence[Any]:
+        """Return the inputs of a request as texts, bytes, or mappings with a text or bytes per member."""
+        kind = self.kinds[task]
+        given = [name for name in ("text", "file", "inputs") if getattr(request, name) is not None]
+        given += ["file"] if upload else []
+        if len(given) != 1:
+            raise InputError(f"{' and '.join(given) or 'no input'}: give exactly one of text, file and inputs")
+        if given == ["inputs"]:
+            return [_decode(kind, content) for content in request.inputs or ()]
+        if not isinstance(kind, str):
+            raise InputError(f"the task {task} reads objects with {_describe(kind)}: send them as inputs in JSON")
+        if given == ["text"] and kind != "text":
+            raise InputError(f"the task {task} reads a {kind}, not a text: send a file, or file in base64")
+        if given == ["text"]:
+            return [request.text]
+        if kind != "text":
+            return [upload[1] if upload else _decode(kind, request.file)]
+        if not upload:
+            raise InputError(f"the task {task} reads a text, not a file: send text")
+        try:
+            lines = upload[1].decode("utf-8-sig").splitlines()
+        except UnicodeDecodeError as error:
+            raise InputError(f"{upload[0]}: the task {task} reads texts, but the file is not UTF-8 text") from error
+        if not lines:
+            raise InputError(f"{upload[0]} has no lines: send a file with one text per line")
+        return lines
+
+    def _compute(self, jobs: Sequence[PredictionJob]) -> list[PredictAnswer | InputError]:
+        """Return the answers to jobs. The inputs of all jobs of a task are computed together."""
+        answers: dict[int, PredictAnswer | InputError] = {}
+        numbered = sorted(enumerate(jobs), key=lambda entry: entry[1].task)
+        for name, entries in groupby(numbered, key=lambda entry: entry[1].task):
+            group = list(entries)
+            inputs = (units for _, job in group for units in job.inputs)
+            results = self.model.predictions(inputs, name, bad_inputs="yield")
+            for index, job in group:
+                answers[index] = self._answer(job, [next(results) for _ in job.inputs])
+        return [answers[index] for index in range(len(jobs))]
+
+    def _answer(self, job: PredictionJob, results: Sequence[Any]) -> PredictAnswer | InputError:
+        if error := next((result for result in results if isinstance(result, InputError)), None):
+            return error
+        return PredictAnswer(task=job.task, predictions=[self._format(job, result) for result in results])
+
+    def _format(self, job: PredictionJob, result: Any) -> Prediction:
+        task = self.model.tasks[job.task]
+        head = task.head
+        if isinstance(head, ClassificationHead | TaggingHead):
+            answers = answers_of(head, result, job.top_k or len(head.labels))
+            labels = [LabelAnswer(label=label, probability=value or 0.0) for label, value in answers]
+            prediction = Prediction(labels=labels)
+        else:
+            prediction = Prediction(text=head.describe(result))
+        if job.explain:
+            (units,) = job.inputs
+            prediction.attention, prediction.size = explain_attention(self.model, job.task, units), job.size
+            if isinstance(task.tokenizer, SubwordTokenizer):
+                prediction.tokens = task.tokenizer.vocabulary.tokens(units.values.tolist())
+            if isinstance(head, TextGenerationHead):
+                prediction.texts = explain_texts(self.model, job.task, units, NUM_TEXTS)
+        return prediction
+
+
+def _kind(reader: InputReader) -> Kind | None:
+    """Return the kind of a reader's inputs, or None if the inputs cannot be sent in a request."""
+    if not isinstance(reader, MixtureReader):
+        return KINDS.get(type(reader))
+    members = {name: KINDS.get(type(member)) for name, member in reader.members.items()}
+    known = {name: kind for name, kind in members.items() if kind is not None}
+    return known if len(known) == len(members) else None
+
+
+def _describe(kind: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} (a {part})" for name, part in kind.items())
+
+
+def _decode(kind: Kind, content: Any) -> Any:
+    """Return an input from JSON with bytes in place of base64."""
+    if isinstance(kind, str):
+        if not isinstance(content, str):
+            raise InputError(f"an input of this task is a {kind}, not an object")
+        try:
+            return content if kind == "text" else base64.b64decode(content.encode(), validate=True)
+        except (binascii.Error, UnicodeEncodeError) as error:
+            raise InputError(f"a {kind} must be sent as the bytes of its file in base64") from error
+    if not isinstance(content, dict) or content.keys() != kind.keys():
+        raise InputError(f"an input of this task is an object with {_describe(kind)}")
+    return {name: _decode(part, content[name]) for name, part in kind.items()}
+
+
+def _read(reader: InputReader, content: Any, name: str) -> Any:
+    """Read a text, the bytes of a file, or a mapping with a text or bytes per member."""
+    if isinstance(reader, MixtureReader):
+        return {member: _read(part, content[member], member) for member, part in reader.members.items()}
+    if isinstance(reader, ImageReader | AudioReader):
+        return reader(Path(name), {Path(name): content})
+    return content
