@@ -66,7 +66,7 @@ def _describe_task(name: str, task: ModelTask) -> str:
         else:
             does = f"gives {noun} any number of {len(labels):,} tags, with probabilities: {listed}{more}."
     elif isinstance(task.head, TextGenerationHead):
-        does = f"writes a text (language `{_plain(task.head.language)}`) for {noun}."
+        does = f"writes a text in the language `{_plain(task.head.language)}` for {noun}."
     else:
         does = f"answers {noun} with the class `{type(task.head).__name__}`."
     return f"- **{_plain(name)}** {does}"

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from unifier.data.inputs import ImageReader, InputReader, MixtureReader
 from unifier_tokenizers import FrameTokenizer, Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer, WaveformTokenizer
-from unifier_tokenizers.audio import MAX_RATIO_TERM, MIN_MIX_POWER, POWER_FLOOR, AudioTokenizer
+from unifier_tokenizers.audio import MAX_RATIO_TERM, MIN_MIX_POWER, POWER_FLOOR
 from unifier_tokenizers.mixture import HEADER, MIXED_DTYPES
+from unifier_tokenizers.normalization import SpectrogramNorm
 from unifier_tokenizers.positions import PositionalEncoding
 from unifier_tokenizers.text import BOS, EOS, PAD, UNK
 
@@ -66,8 +67,8 @@ def _describe_image(tokenizer: PatchTokenizer, reader: InputReader, name: str) -
     return [*steps, *_describe_limit(tokenizer.encoding, "patches along a side")]
 
 
-def _describe_audio(tokenizer: AudioTokenizer, reader: InputReader, name: str) -> list[str]:
-    rate = tokenizer.sample_rate  # pyright: ignore[reportAttributeAccessIssue]
+def _describe_audio(tokenizer: FrameTokenizer | WaveformTokenizer, reader: InputReader, name: str) -> list[str]:
+    rate = tokenizer.sample_rate
     return [
         "Decode the sound to float samples from -1 to 1, with all channels.",
         f"Average the channels. If the power of the average is below {MIN_MIX_POWER} times the mean power of the "
@@ -76,9 +77,7 @@ def _describe_audio(tokenizer: AudioTokenizer, reader: InputReader, name: str) -
         f"rolloff 0.99). A ratio of rates with a term above {MAX_RATIO_TERM:,} is approximated to 0.1 %. Do not scale "
         "the loudness, and do not cut or pad the sound.",
         *(_describe_frames(tokenizer) if isinstance(tokenizer, FrameTokenizer) else _describe_filters(tokenizer, name)),
-        "The model subtracts the mean of the log power and divides by the standard deviation, "
-        f"{_describe_norm(tokenizer)} Mean: {_numbers(tokenizer.norm.mean, f'{name}.norm.mean')}. Standard deviation: "
-        f"{_numbers(tokenizer.norm.std, f'{name}.norm.std')}.",
+        _describe_norm(tokenizer.norm, f"{name}.norm"),
         *_describe_limit(tokenizer.encoding, "tokens along an axis"),
     ]
 
@@ -102,23 +101,24 @@ def _describe_frames(tokenizer: FrameTokenizer) -> list[str]:
     ]
 
 
-def _describe_filters(tokenizer: AudioTokenizer, name: str) -> list[str]:
+def _describe_filters(tokenizer: WaveformTokenizer, name: str) -> list[str]:
     (span, _), (step, _) = tokenizer.tiles.patch, tokenizer.tiles.stride
     return [
         f"Cut the waveform into segments of {span} samples, every {step} samples. Zeros fill the rest of the last "
         f"segment. A column of the values (float32, {span} x N) is a segment. The positions (int64, 1 x N) count the "
         "segments from 0.",
-        f"The model multiplies each window of a segment by the filters {name}.bank, adds the squares of the two "
+        f"The model multiplies each window of {tokenizer.win_samples} samples, one every {tokenizer.hop_samples} "
+        f"samples of a segment, by the filters {name}.bank (first all cosines, then all sines), adds the squares of the two "
         f"outputs of each pair of filters and {POWER_FLOOR:g}, and takes the natural logarithm.",
     ]
 
 
-def _describe_norm(tokenizer: AudioTokenizer) -> str:
-    return {
-        "whole": "with one mean for all bands of all sounds.",
-        "band": "with one mean and one standard deviation for each band of all sounds.",
-        "example": "with the mean of each band over the tokens of the sound itself, so the stored mean is not used.",
-    }[tokenizer.norm.kind]
+def _describe_norm(norm: SpectrogramNorm, name: str) -> str:
+    std = f"divides by the standard deviation {_numbers(norm.std, f'{name}.std')}"
+    if norm.kind == "example":
+        return f"The model subtracts the mean of each band over the tokens of the sound, and {std} of each band."
+    bands = "all bands" if norm.kind == "whole" else "each band"
+    return f"The model subtracts the mean log power {_numbers(norm.mean, f'{name}.mean')} of {bands}, and {std}."
 
 
 def _describe_text(tokenizer: SubwordTokenizer, reader: InputReader, name: str) -> list[str]:
