@@ -107,8 +107,8 @@ def _describe_filters(tokenizer: WaveformTokenizer, name: str) -> list[str]:
         f"Cut the waveform into segments of {span} samples, every {step} samples. Zeros fill the rest of the last "
         f"segment. A column of the values (float32, {span} x N) is a segment. The positions (int64, 1 x N) count the "
         "segments from 0.",
-        f"The model multiplies each window of {tokenizer.win_samples} samples, one every {tokenizer.hop_samples} "
-        f"samples of a segment, by the filters {name}.bank (first all cosines, then all sines), adds the squares of the two "
+        f"The model multiplies windows of {tokenizer.win_samples} samples, one every {tokenizer.hop_samples} samples "
+        f"of a segment, by the filters {name}.bank (first all cosines, then all sines), adds the squares of the two "
         f"outputs of each pair of filters and {POWER_FLOOR:g}, and takes the natural logarithm.",
     ]
 
