@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import lru_cache
 from typing import Self, final
 
 import numpy as np
@@ -153,14 +154,19 @@ class PatchTokenizer(Tokenizer):
 
     def encode(self, raw: RawImage) -> Units:
         """Cut a picture into patches (P, N) at rows and columns (2, N)."""
-        pixels = torch.from_numpy(to_array(raw, self.channels)).permute(2, 0, 1)
-        patch, stride = self.patch, self.stride
-        rows, columns = (num_tiles(side, patch, stride) for side in pixels.shape[1:])
+        pixels = torch.from_numpy(to_array(raw, self.channels))
+        patch, stride, channels = self.patch, self.stride, self.channels
+        rows, columns = num_tiles(pixels.shape[0], patch, stride), num_tiles(pixels.shape[1], patch, stride)
         height, width = (rows - 1) * stride + patch, (columns - 1) * stride + patch
-        pixels = functional.pad(pixels, (0, width - pixels.shape[2], 0, height - pixels.shape[1]))
-        windows = pixels.unfold(1, patch, stride).unfold(2, patch, stride)  # C, rows, columns, patch, patch
-        values = windows.permute(0, 3, 4, 1, 2).reshape(-1, rows * columns)
-        positions = torch.from_numpy(np.indices((rows, columns), np.int64).reshape(2, -1))
+        if pixels.shape[:2] != (height, width):
+            pixels = functional.pad(pixels, (0, 0, 0, width - pixels.shape[1], 0, height - pixels.shape[0]))
+        # One view is several times faster than `unfold` along both sides.
+        line = width * channels
+        windows = pixels.as_strided(
+            (channels, patch, patch, rows, columns), (1, line, channels, stride * line, stride * channels)
+        )
+        values = windows.reshape(-1, rows * columns)
+        positions = _patch_positions(rows, columns).clone()
         if self.class_token is not None:
             values = functional.pad(values, (1, 0))
             positions = functional.pad(positions, (1, 0), value=NO_POSITION)
@@ -189,3 +195,9 @@ class PatchTokenizer(Tokenizer):
     def position_values(self, units: Units) -> Tensor:
         """Return the center of each patch (2, N), in pixels from the top and from the left."""
         return units.positions * self.stride + self.patch / 2
+
+
+@lru_cache(maxsize=256)
+def _patch_positions(rows: int, columns: int) -> Tensor:
+    """Return the row and the column of each patch (2, N)."""
+    return torch.from_numpy(np.indices((rows, columns), np.int64).reshape(2, -1))

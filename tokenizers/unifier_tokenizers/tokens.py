@@ -83,8 +83,15 @@ def pad_columns(examples: Sequence[Units]) -> tuple[Tensor, Tensor, Tensor]:
     Returns:
         The values (B, ..., N) padded with 0, the positions (B, A, N) padded with `NO_POSITION`, and the mask (B, N).
     """
-    width = max(units.values.shape[-1] for units in examples)
-    first = examples[0]
+    lengths = {units.values.shape[-1] for units in examples}
+    width, first = max(lengths), examples[0]
+    if len(lengths) == 1:  # Stacking is several times faster than copying the examples one by one.
+        mask = torch.ones(len(examples), width, dtype=torch.bool)
+        return (
+            torch.stack([units.values for units in examples]),
+            torch.stack([units.positions for units in examples]),
+            mask,
+        )
     values = first.values.new_zeros(len(examples), *first.values.shape[:-1], width)
     positions = first.positions.new_full((len(examples), first.positions.shape[0], width), NO_POSITION)
     mask = torch.zeros(len(examples), width, dtype=torch.bool)
