@@ -25,6 +25,8 @@ from .heads.rnn_decoders import AdditiveHead as AdditiveHead
 from .heads.rnn_decoders import LuongHead as LuongHead
 from .heads.rnn_decoders import RecurrentHead as RecurrentHead
 from .heads.transformer_decoder import TranslationHead as TranslationHead
+from .inference.embed import probe_vectors as probe_vectors
+from .inference.embed import read_vectors as read_vectors
 from .inference.model import Model as Model
 from .inference.model import load as load
 from .inference.translator import Translator as Translator

@@ -234,6 +234,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_predict(commands.add_parser("predict", help="predict labels or texts for files, folders, tables and lines"))
     _add_evaluate(commands.add_parser("evaluate", help="score a trained model on new labeled data"))
     _add_serve(commands.add_parser("serve", help="answer requests over HTTP, with a page for people"))
+    _add_embed(commands.add_parser("embed", help="write one vector per input: the mean output of a layer"))
     _add_translate(commands.add_parser("translate", help="translate lines of text with a trained run"))
     return parser
 
@@ -317,6 +318,8 @@ def _add_evaluate(evaluate: argparse.ArgumentParser) -> None:
     evaluate.add_argument("--languages", metavar="A,B", help="the two languages of a translation memory (.tmx)")
     _add_bad_inputs(evaluate)
     evaluate.set_defaults(act=act_evaluate)
+
+
 def _add_serve(serve: argparse.ArgumentParser) -> None:
     _add_model(serve)
     serve.add_argument(
@@ -329,6 +332,21 @@ def _add_serve(serve: argparse.ArgumentParser) -> None:
     serve.set_defaults(act=act_serve)
 
 
+def _add_embed(embed: argparse.ArgumentParser) -> None:
+    _add_model(embed)
+    embed.add_argument(
+        "inputs", metavar="INPUT", nargs="+", help="a file, a folder, a table (.csv or .tsv), or - for standard input"
+    )
+    embed.add_argument(
+        "--out",
+        metavar="FILE",
+        type=Path,
+        required=True,
+        help="a .npy file, with names in a .csv file, or .parquet",
+    )
+    embed.add_argument("--layer", metavar="NAME", help="the layer, such as blocks.0 (default: the last layer)")
+    _add_bad_inputs(embed)
+    embed.set_defaults(act=act_embed)
 
 
 def _add_translate(translate: argparse.ArgumentParser) -> None:
@@ -581,6 +599,16 @@ def act_export(options: argparse.Namespace) -> None:
     from unifier.models.export import export_model
 
     _print_line(export_model(options.model, options.folder, options.format))
+
+
+def act_embed(options: argparse.Namespace) -> None:
+    """Write the vectors of inputs to a file."""
+    from unifier.inference.embed import write_vectors
+
+    model = _open_model(options)
+    task = model.choose_task(options.task)
+    count = write_vectors(model, task, options.inputs, options.out, layer=options.layer, bad_inputs=options.bad_inputs)
+    print_status(f"{options.out}: {count:,} vectors")
 
 
 def act_translate(options: argparse.Namespace) -> None:

@@ -23,6 +23,7 @@ MIN_GIBIBYTES = {
     "export": 5,
     "predict": 5,
     "evaluate": 5,
+    "embed": 5,
     "serve": 5,
     "translate": 5,
 }

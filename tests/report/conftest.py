@@ -61,6 +61,7 @@ def make_row(task: str = "digits", score: float = 90.0, seed: int = 0, **facts: 
     result |= {"budget": budget, "task_budgets": {task: budget}, "commit": "0123456789" * 4}
     result |= {"settings": {"dim": 128, "tokens": 64_000, "seeds": [0, 1]}, "machine": "two cores", "threads": 2}
     result["data"] = {task: {**sizes, "name": task, "score_range": dict(SCORE_RANGES[task]), "max_score": 100.0}}
+    result["lineage"] = {}
     result["versions"] = {"python": "3.11", "torch": "2.11.0", "unifier": "0.1.0"}
     return row | {"result": result}
 

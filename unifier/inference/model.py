@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, final, get_args
 
 import torch
 
+from unifier.analysis.activations import layer_activations, mean_tokens
 from unifier.comparison import SHARE
 from unifier.config import build_described, check_settings, load_experiment, split_reference
 from unifier.data.dataloader import Batch
@@ -148,6 +149,41 @@ class Model:
             InputError: A file of the model has changed, the hub cannot be reached, or you may not write there.
         """
         return upload_model(self.folder, list_model_files(self.folder), repository, private=private, message=message)
+
+    def embed(
+        self,
+        inputs: Iterable[Any],
+        task: str | None = None,
+        *,
+        layer: str | None = None,
+        bad_inputs: Literal["stop", "yield"] = "stop",
+    ) -> Iterator[Any]:
+        """Yield one vector (D,) per input: the output of a layer, averaged over the tokens of the input.
+
+        Args:
+            inputs: See `predict`.
+            task: See `predict`.
+            layer: The name of the layer, such as "blocks.0", or "columns" for the input of the trunk. None means the
+                last layer.
+            bad_inputs: See `predictions`.
+
+        Raises:
+            InputError: The layer is unknown. For other errors, see `predict`.
+        """
+        check_choice("bad_inputs", bad_inputs, ("stop", "yield"))
+        parts, trunk = self.tasks[self.choose_task(task)], self.network.trunk
+        names = ("columns", *(trunk.layer_outputs() or ("trunk",)))
+        layer = names[-1] if layer is None else check_choice("layer", layer, names)
+
+        def compute(batch: Batch) -> Mapping[int, Any]:
+            with self.inference_mode():
+                batch = batch.to(self.device)
+                outputs = layer_activations(trunk, batch.embed(parts.tokenizer), parts.head.attention_mode)
+                means = mean_tokens(outputs[layer], batch.mask).cpu()
+            return dict(zip(batch.example_indices.tolist(), means, strict=True))
+
+        vectors = stream_results(inputs, parts, compute, max_tokens=INFERENCE_FACTOR * self.batch_tokens)
+        return vectors if bad_inputs == "yield" else _raise_errors(vectors)
 
     @cached_property
     def experiment(self) -> Experiment:
