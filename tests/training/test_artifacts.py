@@ -233,3 +233,13 @@ def test_prediction_rows_have_words_and_scores() -> None:
     assert [row["score"] for row in rows] == [100.0, 0.0, 100.0, ""]
     assert rows[0]["prediction"] == tasks["animals"].head.describe(eye[0])
     assert (rows[0]["task"], rows[0]["example_id"], rows[3]["prediction"]) == ("animals", "example 0", "rien")
+
+
+@pytest.mark.slow
+def test_intervals_are_over_the_predicted_examples_of_each_task() -> None:
+    source = source_of([Example(0, label) for label in "abab"])
+    head, right = ClassificationHead("ab", D), torch.eye(2)[0]
+    tasks: dict[str, Any] = {name: SimpleNamespace(source=source, head=head) for name in ("one", "two")}
+    intervals = artifacts.intervals_of_scores(tasks, {"one": {0: right, 2: right}, "two": {1: right, 3: right}})
+    assert intervals["test/one/accuracy"]["high"] == intervals["test/one/macro_f1"]["low"] == pytest.approx(100)
+    assert intervals["test/two/accuracy"]["low"] == pytest.approx(0)

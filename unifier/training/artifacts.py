@@ -115,9 +115,12 @@ def save_model(result: Result, experiment: Experiment, model: UnifierModule) -> 
         name: ModelTask(task.tokenizer, task.head, reader_of(task.source, task.tokenizer), longest[name], task.tta)
         for name, task in experiment.tasks.items()
     }
+    intervals: dict[str, dict[str, float | str]] = {}
+    with warn_on_error(result.folder, "the intervals of the scores"):
+        intervals = intervals_of_scores(experiment.tasks, model.predictions)
     facts = {
         "scores": {name: score for name, score in result.metrics.items() if name.startswith("test/")},
-        "intervals": intervals_of_scores(experiment.tasks, model.predictions),
+        "intervals": intervals,
         "data": result.data,
         "seed": result.seed,
         "parameters": result.parameters,
