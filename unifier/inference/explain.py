@@ -1,7 +1,8 @@
 """Explanations of one prediction: the attention that the input receives, and the steps of a generated text."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -9,8 +10,10 @@ from torch.nn import functional
 
 from unifier.analysis.attention import attention_received
 from unifier.data.dataloader import Batch
+from unifier.heads.generation import topk
 from unifier.heads.text_generation import AttentiveTextHead, TextGenerationHead
 from unifier.inference.model import Model
+from unifier.nn.precision import to_compute_dtype
 from unifier.trunks.trunk import AttentiveTrunk
 from unifier_tokenizers import NO_POSITION, PatchTokenizer, SubwordTokenizer, Tokens, Units, pad_columns
 from unifier_tokenizers.audio import AudioTokenizer
@@ -40,14 +43,22 @@ class InputAttention:
     """The area of a picture's patches in pixels: left, top, right, bottom."""
 
 
+class TokenStep(NamedTuple):
+    """A token of a generated text, and the most likely tokens at its place."""
+
+    token: str
+    candidates: list[tuple[str, float]]
+    """Tokens with their probabilities, given the previous tokens of the text, most likely first."""
+
+
 @final
 @dataclass(frozen=True)
-class Step:
+class ExplainedStep:
     """One step of a generated text."""
 
     token: str
     candidates: list[tuple[str, float]]
-    """The most likely tokens with their probabilities, given the previous tokens of the text."""
+    """See `TokenStep`."""
     attention: list[float] | None
     """The decoder's attention to each token of the input, or None for a decoder without attention."""
 
@@ -55,11 +66,11 @@ class Step:
 @final
 @dataclass(frozen=True)
 class ExplainedText:
-    """A generated text with its score and its steps. The last step is the end token."""
+    """A generated text with its score and its steps. The end token is the last step, unless the text was truncated."""
 
     text: str
     score: float
-    steps: list[Step]
+    steps: list[ExplainedStep]
 
 
 def explain_attention(model: Model, task: str, units: Units) -> InputAttention | None:
@@ -114,21 +125,40 @@ def explain_texts(model: Model, task: str, units: Units, num_texts: int) -> list
         ]
 
 
-def _explain_steps(head: TextGenerationHead, tokens: Tokens, ids: list[int]) -> list[Step]:
+def _explain_steps(head: TextGenerationHead, tokens: Tokens, ids: Sequence[int]) -> list[ExplainedStep]:
     """Return the steps of one text, given the trunk's tokens (1, D, N) and the token ids of the text."""
-    given = functional.pad(torch.tensor([ids], dtype=torch.long, device=tokens.matrix.device), (1, 0), value=BOS)
-    logs = head.next_token_log_probs()(head.hidden_states(tokens, given)[0].contiguous())
-    values, best = logs.exp().topk(min(NUM_CANDIDATES, logs.shape[1]), dim=1)
-    attention: Tensor | None = None
+    steps = token_steps(head, tokens, ids, NUM_CANDIDATES, truncated=len(ids) == int(head.max_lengths(tokens)))
+    attention: list[list[float] | None] = [None] * len(steps)
     if isinstance(head, AttentiveTextHead) and tokens.mask.shape[1] <= MAX_EXPLAINED_TOKENS:
-        attention = head.attention(tokens, given)[0].float().cpu()
+        text = torch.tensor([ids], dtype=torch.long, device=tokens.matrix.device)
+        attention = [_rounded(row) for row in head.alignment(tokens, text)[0, : len(steps)].float().cpu()]
     return [
-        Step(
-            head.vocabulary.tokens([token])[0],
-            [*zip(head.vocabulary.tokens(best[number].tolist()), _rounded(values[number]), strict=True)],
-            None if attention is None else _rounded(attention[number]),
+        ExplainedStep(step.token, [(name, round(p, 4)) for name, p in step.candidates], weights)
+        for step, weights in zip(steps, attention, strict=True)
+    ]
+
+
+def token_steps(
+    head: TextGenerationHead, tokens: Tokens, ids: Sequence[int], count: int, *, truncated: bool
+) -> list[TokenStep]:
+    """Return the likeliest tokens at each step of one text.
+
+    Args:
+        head: The head that generated the text.
+        tokens: The trunk's tokens of the input (1, D, N).
+        ids: The token ids of the text.
+        count: The number of likely tokens of a step.
+        truncated: True if the text has no end token.
+    """
+    previous = functional.pad(torch.tensor([ids], dtype=torch.long, device=tokens.matrix.device), (1, 0), value=BOS)
+    hidden = to_compute_dtype(head.hidden_states(tokens, previous))[0]
+    logs, best = topk(head.next_token_log_probs()(hidden), count)
+    names = head.vocabulary.tokens
+    return [
+        TokenStep(name, list(zip(names(row), probabilities, strict=True)))
+        for name, row, probabilities in zip(
+            names(ids if truncated else [*ids, EOS]), best.tolist(), logs.exp().tolist(), strict=False
         )
-        for number, token in enumerate([*ids, EOS])
     ]
 
 

@@ -7,15 +7,14 @@ from typing import NamedTuple, final
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from unifier.data.dataloader import Batch, batch_by_tokens, sort_by_length
-from unifier.heads.generation import Hypothesis, topk
+from unifier.heads.generation import Hypothesis
 from unifier.heads.text_generation import AttentiveTextHead, TextGenerationHead
+from unifier.inference.explain import TokenStep, token_steps
 from unifier.inference.model import Model, load
-from unifier.nn.precision import to_compute_dtype
 from unifier_tokenizers import InputError, SubwordTokenizer, Tokens, Units, pad_columns
-from unifier_tokenizers.text import BOS, EOS
+from unifier_tokenizers.text import EOS
 
 SearchFn = Callable[[TextGenerationHead, Tokens, Sequence[int]], list[list[Hypothesis]]]
 """A function that searches the best texts of each example, given the head, the trunk's tokens and B example indices."""
@@ -28,14 +27,6 @@ class Alignment(NamedTuple):
     target: list[str]
     weights: list[list[float]]
     """One row per token of the target, including the end token. Each row sums to 1."""
-
-
-class TokenStep(NamedTuple):
-    """A token of a translation, and the most likely tokens at its place."""
-
-    token: str
-    candidates: list[tuple[str, float]]
-    """Tokens with their probabilities, given the previous tokens of the translation, most likely first."""
 
 
 class Translation(NamedTuple):
@@ -123,7 +114,9 @@ class Translator:
                     [hypothesis.score for hypothesis in hypotheses],
                     truncated,
                     self._align(row, values[b], best) if self.align else None,
-                    self._steps(row, best, truncated) if self.candidates else None,
+                    token_steps(self.head, row, best, self.candidates, truncated=truncated)
+                    if self.candidates
+                    else None,
                 )
         return [translations[index] for index in range(len(examples))]
 
@@ -143,22 +136,3 @@ class Translator:
             self.head.vocabulary.tokens([*target, EOS]),
             weights[:, real].tolist(),
         )
-
-    def _steps(self, tokens: Tokens, ids: Sequence[int], truncated: bool) -> list[TokenStep]:
-        """Return the likeliest tokens at each step of one translation.
-
-        Args:
-            tokens: The trunk's tokens of the source (1, D, N).
-            ids: The token ids of the translation.
-            truncated: True if the translation has no end token.
-        """
-        previous = functional.pad(torch.tensor([ids], dtype=torch.long, device=self.device), (1, 0), value=BOS)
-        hidden = to_compute_dtype(self.head.hidden_states(tokens, previous))[0]
-        logs, best = topk(self.head.next_token_log_probs()(hidden), self.candidates or 0)
-        names = self.head.vocabulary.tokens
-        return [
-            TokenStep(name, list(zip(names(row), probabilities, strict=True)))
-            for name, row, probabilities in zip(
-                names(ids if truncated else [*ids, EOS]), best.tolist(), logs.exp().tolist(), strict=False
-            )
-        ]

@@ -1,6 +1,7 @@
 """An HTTP server with the predictions of a model, and a page for people."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -23,6 +24,8 @@ from unifier.serving.schema import Fault, Health, PredictAnswer, PredictRequest
 from unifier.serving.service import PredictionService
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
+
+LOGGER = logging.getLogger("uvicorn.error")
 
 MAX_REQUEST_BYTES = 1 << 24
 """Maximum number of bytes of a request."""
@@ -48,6 +51,7 @@ FAULTS: dict[int | str, dict[str, Any]] = {
     413: {"model": Fault, "description": "The request is too large."},
     415: {"model": Fault, "description": "The request is neither JSON nor a form."},
     422: {"model": Fault, "description": "An option is wrong, or an input cannot be read."},
+    500: {"model": Fault, "description": "The server failed."},
     503: {"model": Fault, "description": "The server is busy: send the request again later."},
 }
 """The status codes of failed requests."""
@@ -132,10 +136,6 @@ def create_app(model: Model, task: str | None = None, options: ServerOptions = S
     async def refuse(_: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"detail": one_line(error)}, 422)
 
-    @app.exception_handler(Exception)
-    async def fail(_: Request, error: Exception) -> JSONResponse:
-        return JSONResponse({"detail": "the server failed; its terminal shows the reason"}, 500)
-
     @app.get("/", response_class=HTMLResponse)
     async def show_page() -> HTMLResponse:
         """Return the page for people."""
@@ -174,6 +174,12 @@ def create_app(model: Model, task: str | None = None, options: ServerOptions = S
         except TimeoutError as error:
             what = "the request arrived too slowly" if status == 408 else "the prediction took too long"
             raise HTTPException(status, f"{what}: at most {options.max_seconds:g} seconds are possible") from error
+        except (HTTPException, InputError):
+            raise
+        except Exception as error:
+            # An unhandled error would close the connection, on which the client may have sent the next request.
+            LOGGER.exception("a request failed")
+            raise HTTPException(500, "the server failed; its terminal shows the reason") from error
         finally:
             num_requests -= 1
 

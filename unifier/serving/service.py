@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import threading
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -64,6 +65,8 @@ class PredictionService:
         self.model, self.kinds = model, {name: kind for name, kind in kinds.items() if kind is not None}
         if not self.kinds:
             raise InputError(f"{model.name}: no task reads texts, pictures or sounds (tasks: {', '.join(names)})")
+        # A tokenizer need not be safe for threads. Two threads that first import torchaudio can both fail.
+        self._encoding = threading.Lock()
         self._batcher = Batcher[PredictionJob, PredictAnswer](self._compute)
         self.submit, self.close = self._batcher.submit, self._batcher.close
 
@@ -90,7 +93,8 @@ class PredictionService:
                 value = _read(task.reader, content, upload[0] if upload else KINDS.get(type(task.reader), "input"))
             except InputError as error:
                 raise InputError(f"{place}{error}") from error
-            encoded = encode_input(task, value)
+            with self._encoding:
+                encoded = encode_input(task, value)
             if isinstance(encoded, InputError):
                 raise InputError(f"{place}{encoded}") from encoded
             units.append(encoded)
