@@ -76,7 +76,8 @@ class ExplainedText:
 def explain_attention(model: Model, task: str, units: Units) -> InputAttention | None:
     """Return the attention that the tokens of an input receive in the trunk's last layer.
 
-    The result is None if the trunk has no attention, the input is a mixture or too long, or the head runs the trunk.
+    Return None for a trunk without attention, for a head that runs the trunk, for a mixture, and for an input of over
+    `MAX_EXPLAINED_TOKENS` tokens.
 
     Args:
         model: The model.
