@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from unifier.cli import main
 from unifier.data.inputs import reader_of
 from unifier.inference import stream
 from unifier.inference.inputs import Input, read_inputs
+from unifier.inference.translate import AlignmentPage
 from unifier.models.folder import ModelTask, StoredModel, write_model
 from unifier_tokenizers import InputError
 
@@ -310,3 +312,16 @@ def test_candidates_explain_the_score_of_a_translation(
     assert main([*arguments, "--candidates", "3", "--n-best", "1"]) == 2
     assert main([*arguments, "--candidates", "0"]) == 2
     assert main([*arguments, "--dtype", "int8"]) == 0
+
+
+def test_a_device_or_pipe_is_not_replaced_by_the_output(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "lines.txt").write_text("one\n")
+    with ThreadPoolExecutor() as thread:
+        read = thread.submit((tmp_path / "pipe").read_text)
+        model, pipe = saved(tmp_path, "text"), str(tmp_path / "pipe")
+        assert main(["predict", model, str(tmp_path / "lines.txt"), "--out", pipe]) == 0
+    assert [row["input"] for row in rows(read.result())] == ["one"]
+    with pytest.raises(InputError, match="not a regular file"):
+        AlignmentPage(pipe)
+    assert (tmp_path / "pipe").is_fifo()

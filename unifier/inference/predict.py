@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import sys
 import time
 from collections import deque
@@ -186,7 +187,7 @@ def answers_of(head: Head, prediction: Any, top_k: int | None = None) -> list[La
 def open_output(path: Path | None) -> Generator[TextIO]:
     """Open a text file for writing, or standard output for None.
 
-    The file appears under its name only if the block ends without an error.
+    The file appears under its name only if the block ends without an error. A device or a pipe is written directly.
 
     Raises:
         InputError: The file cannot be created.
@@ -196,17 +197,21 @@ def open_output(path: Path | None) -> Generator[TextIO]:
         return
     if path.is_dir():
         raise InputError(f"{path} is a folder: give a file in it, such as {path / 'predictions.csv'}")
+    # Renaming a file to /dev/null would replace the device.
+    is_device = os.path.exists(path) and not path.is_file()  # noqa: PTH110  Path.exists fails for long names.
     try:
-        file = create_temporary(path)
+        file = path.open("wb") if is_device else create_temporary(path)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
-    temporary = Path(file.name)
+    temporary = None if is_device else Path(file.name)
     try:
         with io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="\n") as text:
             yield text
-        temporary.replace(path)
+        if temporary is not None:
+            temporary.replace(path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
         raise
 
 

@@ -136,6 +136,8 @@ class AlignmentPage:
         self.path = Path(path)
         if self.path.is_dir():
             raise InputError(f"{path} is a folder: give a file in it, such as {self.path / 'alignments.html'}")
+        if self.path.exists() and not self.path.is_file():  # The page would replace a device such as /dev/null.
+            raise InputError(f"{path} is not a regular file: give the path of a new file, such as alignments.html")
 
     def add(
         self, number: int, source: Sequence[str], target: Sequence[str], weights: Sequence[Sequence[float]]
