@@ -445,7 +445,9 @@ def start_loggers(
     if context.tensorboard:
         loggers.add(lambda: TensorBoard(result.folder, done))
     if context.wandb != "off":
-        facts = {name: getattr(result, name) for name in ("seed", "parameters", "commit", "versions", "machine")}
+        facts = {
+            name: getattr(result, name) for name in ("seed", "parameters", "lineage", "commit", "versions", "machine")
+        }
         trial = context.trial.row if context.trial else {}
         loggers.add(
             lambda: WeightsAndBiases(
