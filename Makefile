@@ -43,6 +43,7 @@ bench: .venv/installed  ## speed against other libraries; an hour on two cores
 	.venv/bin/python -m benchmarks.attention
 	.venv/bin/python -m benchmarks.scaling
 	.venv/bin/python -m benchmarks.overheads
+	.venv/bin/python -m benchmarks.serving
 	.venv/bin/python -m benchmarks.parallel_text
 
 chaos: .venv/installed  ## damaged files and killed runs; CHAOS_MINUTES=5 for a short run

@@ -28,6 +28,7 @@ from unifier.inference.explain import explain_attention, explain_texts
 from unifier.inference.stream import encode_input
 from unifier.models.folder import StoredModel, write_model
 from unifier.serving.batching import Batcher
+from unifier.serving.server import ServerOptions, listen
 from unifier_tokenizers import InputError
 
 pytestmark = pytest.mark.extras
@@ -208,6 +209,13 @@ def test_first_sounds_of_two_clients_are_encoded_one_after_the_other() -> None:
         patch.setattr(tokenizer, "encode", encode_alone)
         codes = clients.map(lambda seed: post(address, file=sound(seed)).status_code, range(4))
         assert [*codes] == [200] * 4
+
+
+def test_small_answers_are_sent_at_once() -> None:
+    with listen(ServerOptions(port=0)) as listener, socket.create_connection(listener.getsockname()):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_pictures_of_one_file_format_or_many(model: Model, address: str) -> None:
