@@ -3,6 +3,7 @@
 import csv
 import os
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
 from typing import Any, final
@@ -163,6 +164,7 @@ def test_run_leaves_its_files_only(finished: Path) -> None:
     left = {path.relative_to(finished).as_posix() for path in finished.rglob("*") if path.is_file()}
     files = {f"{name}.json" for name in ("settings", "result", "samples", "attention", "confusions")}
     files |= {".lock", "metrics.csv", "hashes.json", "predictions.csv", "report.html", "representations.npz"}
+    files |= {"experiment.py"}
     files |= {f"checkpoints/{name}.ckpt" for name in ("best", "last")}
     files |= {f"model/{name}" for name in ("config.json", "model.safetensors", "README.md")}
     names = "curves-digits-tokens", "loss", "confusions-digits"
@@ -171,7 +173,9 @@ def test_run_leaves_its_files_only(finished: Path) -> None:
     assert all((finished / name).stat().st_mtime_ns <= (finished / "result.json").stat().st_mtime_ns for name in files)
     expected: dict[str, Any] = {"study": f"{Path(__file__).resolve()}:pictures", "comparison": None, "trial": {}}
     expected |= {"longest": {"digits": 16}, "read": {"digits": content(finished)["data"]["digits"]["sha256"]}}
-    expected |= {"fitted": {}, "lineage": {}, "started_in": str(Path.cwd()), "data_folder": os.environ.get("UNIFIER_DATA")}
+    expected |= {"started_in": str(Path.cwd()), "data_folder": os.environ.get("UNIFIER_DATA")}
+    copy = sha256((finished / "experiment.py").read_bytes()).hexdigest()
+    expected |= {"fitted": {}, "lineage": {}, "experiment": {"experiment.py": copy}}
     assert content(finished, "settings.json") == {"name": "pictures", "seed": 0, "settings": {"steps": 8}, **expected}
 
 
@@ -207,7 +211,7 @@ def check(schema: Any, value: Any, name: str = "result") -> None:
 def test_result_has_costs_and_facts(finished: Path) -> None:
     result = content(finished)
     check(SCHEMA, result)
-    assert set(result) - set(SCHEMA) <= {"signatures", "error", "speed", "task_budgets"}
+    assert set(result) - set(SCHEMA) <= {"signatures", "error", "speed", "task_budgets", "lineage"}
     speed, budget = result["speed"], result["budget"]
     for unit in ("tokens", "flops"):
         assert speed[f"{unit}_per_second"] == pytest.approx(budget[unit] / budget["seconds"])

@@ -236,7 +236,7 @@ def check_lineage(records: list[Record], result: Result) -> None:
         f"sha256:{facts['sha256']}",
     )
     assert json.loads(data.metadata)["train"] == facts["train"]
-    assert (model.name, list(model.aliases)) == (f"model-{result.folder.name}", ["best", "latest"])
+    assert (model.name, set(model.aliases)) == (f"model-{result.folder.name}", {"best", "latest"})
     assert json.loads(model.metadata)["test/a/accuracy"] == result.metrics["test/a/accuracy"]
     paths = {entry.path: result.folder / entry.local_path for entry in model.manifest.contents}
     assert paths == {path.name: path for path in (result.folder / "model").iterdir()}
