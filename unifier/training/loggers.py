@@ -275,9 +275,15 @@ class WeightsAndBiases:
     def _log_data(self, described: Mapping[str, Any]) -> None:
         """Log a data set as an artifact that contains only its hash, and mark the artifact as an input of the run."""
         import wandb
+        from wandb.sdk.artifacts.artifact_manifest_entry import ArtifactManifestEntry
+        from wandb.sdk.lib.paths import LogicalPath
 
+        if self.run.disabled:  # A disabled run has none of the internals that the artifact needs.
+            return
         artifact = wandb.Artifact(artifact_name(f"data-{described['name']}"), type="dataset", metadata=dict(described))
-        artifact.add_reference(f"sha256:{described['sha256']}", name="sha256")
+        reference = f"sha256:{described['sha256']}"
+        # W&B's method `add_reference` would warn that it cannot check the hash of the reference.
+        artifact.manifest.add_entry(ArtifactManifestEntry(path=LogicalPath("sha256"), ref=reference, digest=reference))
         # W&B's public method `use_artifact` waits for the server, and fails offline.
         self.run._log_artifact(artifact, use_after_commit=True)  # pyright: ignore[reportPrivateUsage]
 
