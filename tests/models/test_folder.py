@@ -224,3 +224,9 @@ def test_own_class_loads_only_if_it_is_given(tmp_path: Path) -> None:
 def test_argument_that_no_folder_can_store_is_refused_by_the_constructor(value: Any) -> None:
     with pytest.raises(InputError, match="OwnTokenizer"):
         OwnTokenizer(D, scale=value)
+
+
+def test_folder_of_the_first_format_is_read() -> None:
+    model = read_model(Path(__file__).parent / "format_1")
+    [answer] = Network(model.trunk, model.tasks).eval().predict("letters", [PICTURE[:, :, 0]])
+    assert answer.tolist() == pytest.approx(torch.tensor([0.0, 5.0]).softmax(0).tolist())  # The head has only a bias.
