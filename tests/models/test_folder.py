@@ -157,14 +157,15 @@ def change(folder: Path, **entries: Any) -> None:
 @pytest.mark.parametrize(
     ("entries", "named"),
     [
-        ({"format": 99}, "99"),
+        *(({"format": number}, repr(number)) for number in (99, 0, "1")),
         ({"trunk": {"class": "os.system", "arguments": {"command": "true"}}}, r"os\.system"),
         ({"trunk": {"class": "unifier.__main__.main", "arguments": {}}}, r"__main__"),
         ({"trunk": {"class": "unifier.files.write_text", "arguments": {}}}, "write_text"),
         ({"trunk": {"class": "parts.Own", "package": "no-such-package", "arguments": {}}}, "no-such-package"),
         ({"trunk": {"class": "unifier.trunks.transformer.Transformer", "arguments": {"dimm": 4}}}, "dimm"),
         ({"trunk": {"part": "tasks.task.head"}}, "trunk"),
-        ({"files": {"../secret": "0"}}, "secret"),
+        ({"files": {"model.safetensors": "0", "../secret": "0"}}, "secret"),
+        ({"files": {}}, r"model\.safetensors"),
         ({"tasks": {"task": {}}}, "task"),
     ],
 )

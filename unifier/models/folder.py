@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from unifier.data.dataloader import TestTimeAugmentation
 from unifier.data.inputs import InputReader
-from unifier.data.readers import hash_all, hash_each
+from unifier.data.readers import hash_each
 from unifier.files import read_json, write_bytes, write_sealed_json, write_text
 from unifier.heads.head import Head
 from unifier.models.config import ConfigReader, ConfigWriter, file_name
@@ -143,12 +143,14 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not (folder / CONFIG_FILE).is_file():
         raise InputError(f"{folder}: not the folder of a model, because {CONFIG_FILE} is missing")
     config = read_json(folder / CONFIG_FILE)
-    if not isinstance(config.get("format"), int) or config["format"] > FORMAT:
+    if config.get("format") not in range(1, FORMAT + 1):
         raise InputError(
             f"{folder / CONFIG_FILE}: format {config.get('format')!r} is not one of the formats 1 to {FORMAT}: "
             f"update unifier (the folder was written by version {config.get('unifier')})"
         )
     config = read_json(folder / CONFIG_FILE, name=str, trunk=dict, tasks=dict, batch_tokens=int, files=dict, facts=dict)
+    if WEIGHTS_FILE not in config["files"]:
+        raise InputError(f"{folder / CONFIG_FILE}: broken (files must contain the hash of {WEIGHTS_FILE})")
     check_files(folder, config["files"])
     return config
 
@@ -235,8 +237,3 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (OSError, safetensors.SafetensorError) as error:
         raise InputError(f"{path} cannot be read: {one_line(error)}") from error
-
-
-def folder_hash(folder: Path) -> str:
-    """Return one hash of all files of a model's folder, for example to name the model in a log."""
-    return hash_all(hash_each({path.name: path for path in sorted(folder.iterdir()) if path.is_file()}))
