@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unifier.data.dataloader import Batch, collate
+from unifier.data.dataloader import Batch, TestTimeAugmentation, collate
 from unifier.data.dataset import open_split
 from unifier.data.encoding import encode_split
 from unifier.datasets.digits import Digits
@@ -20,9 +20,11 @@ from unifier_tokenizers import InputError, PatchTokenizer, SubwordTokenizer, Voc
 D = 8
 
 
-def brighten(batch: Batch) -> list[Batch]:
-    """Return two views of each picture: as it is, and brighter."""
-    return [batch, batch._replace(values=batch.values // 2 + 100)]
+class Brighten(TestTimeAugmentation):
+    """Two views of each picture: as it is, and brighter."""
+
+    def __call__(self, batch: Batch) -> list[Batch]:
+        return [batch, batch._replace(values=batch.values // 2 + 100)]
 
 
 def experiment() -> Experiment:
@@ -30,7 +32,7 @@ def experiment() -> Experiment:
     digits, pairs = Digits(), GrammarPairs(train=30, val=2, test=6)
     vocabulary = Vocabulary.fit((text for pair in pairs.split("train") for text in pair), size=300)
     tasks = {
-        "digits": Task(digits, PatchTokenizer(D, channels=1), ClassificationHead(digits.labels, D), tta=brighten),
+        "digits": Task(digits, PatchTokenizer(D, channels=1), ClassificationHead(digits.labels, D), tta=Brighten()),
         "en-fr": Task(
             pairs,
             SubwordTokenizer(vocabulary, D, dropout=0.5),

@@ -72,6 +72,7 @@ def test_low_rank_updates_change_matrices_alone(trained: Path, tmp_path: Path) -
 def test_model_that_does_not_fit_is_refused(
     trained: Path, settings: dict[str, Any], named: str, tmp_path: Path
 ) -> None:
+    given: dict[str, Any] = {"start": str(trained), **settings}
     with pytest.raises(InputError, match=named):
-        run(digits, out=tmp_path / "runs", track="off", **{"start": str(trained), **settings})
+        run(digits, out=tmp_path / "runs", track="off", **given)
     assert not (tmp_path / "runs").exists()

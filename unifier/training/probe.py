@@ -21,8 +21,8 @@ from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit
 from unifier.experiment import Task
 from unifier.files import write_bytes, write_json
-from unifier.network import Network
 from unifier.report.plot_attention import draw_alignment, draw_over_audio, draw_over_image
+from unifier.training.lightning_module import UnifierModule
 from unifier.trunks.trunk import AttentiveTrunk
 from unifier_tokenizers import NO_POSITION, FrameTokenizer, PatchTokenizer
 from unifier_tokenizers.image import to_array
@@ -38,7 +38,9 @@ MAX_LENGTH = 4096
 
 
 @torch.no_grad()
-def probe(model: Network, splits: Mapping[str, EncodedSplit], folder: Path, *, max_length: int = MAX_LENGTH) -> None:
+def probe(
+    model: UnifierModule, splits: Mapping[str, EncodedSplit], folder: Path, *, max_length: int = MAX_LENGTH
+) -> None:
     """Write representations.npz. If the trunk or a head has attention, also write attention.json and figures.
 
     The model computes in float32 and in evaluation mode. The previous mode is restored at the end.
