@@ -284,6 +284,12 @@ def _open_model(options: argparse.Namespace) -> "Model":
     return load(options.model).to(options.device, options.dtype)
 
 
+def _add_inputs(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "inputs", metavar="INPUT", nargs="+", help="a file, a folder, a table (.csv or .tsv), or - for standard input"
+    )
+
+
 def _add_bad_inputs(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--bad-inputs",
@@ -295,9 +301,7 @@ def _add_bad_inputs(command: argparse.ArgumentParser) -> None:
 
 def _add_predict(predict: argparse.ArgumentParser) -> None:
     _add_model(predict)
-    predict.add_argument(
-        "inputs", metavar="INPUT", nargs="+", help="a file, a folder, a table (.csv or .tsv), or - for standard input"
-    )
+    _add_inputs(predict)
     predict.add_argument("--format", choices=("csv", "jsonl"), default="csv", help="the output's format (default: csv)")
     predict.add_argument("--out", metavar="FILE", type=Path, help="the output file (default: standard output)")
     predict.add_argument("--top-k", type=int, metavar="K", help="write the K most probable labels of each input")
@@ -334,9 +338,7 @@ def _add_serve(serve: argparse.ArgumentParser) -> None:
 
 def _add_embed(embed: argparse.ArgumentParser) -> None:
     _add_model(embed)
-    embed.add_argument(
-        "inputs", metavar="INPUT", nargs="+", help="a file, a folder, a table (.csv or .tsv), or - for standard input"
-    )
+    _add_inputs(embed)
     embed.add_argument(
         "--out",
         metavar="FILE",

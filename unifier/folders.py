@@ -94,7 +94,7 @@ def find_run_folder(text: str, base: Path, root: Path | None = None) -> Path | N
     candidates = (base / text, base.parent.parent / tail, base / tail)
     top = (root or base).resolve()
     for path in candidates:
-        with suppress(OSError, RuntimeError):  # A name that is too long, or a loop of links.
+        with suppress(OSError, RuntimeError):  # The name may be too long, or the links may form a loop.
             if path.is_dir() and top in path.resolve().parents:
                 return path
     return None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, final
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
 from unifier.data.audio_files import read_audio
 from unifier.data.image_files import PixelArray, read_image
@@ -15,7 +15,7 @@ from unifier.data.readers import Archive
 from unifier_tokenizers import Audio, InputError, Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer
 from unifier_tokenizers.audio import AudioTokenizer
 from unifier_tokenizers.configurable import Configurable
-from unifier_tokenizers.image import flatten_alpha, to_array
+from unifier_tokenizers.image import to_array
 
 
 class InputReader(Configurable, ABC):
@@ -52,16 +52,16 @@ class ImageReader(InputReader):
             return self(Path(value))
         if not isinstance(value, Image.Image):
             shape = np.shape(value)
-            array = to_array(value, shape[2] if len(shape) == 3 else 1)
-            if array.shape[2] == self.channels and (self.size is None or max(array.shape) <= self.size):
-                return array  # A picture that is already prepared needs no slow conversion to PIL and back.
-            value = Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array)
-        # `to_array` refuses pictures with more than 8 bits per channel.
-        to_array(value.resize((1, 1)), self.channels)
-        image = flatten_alpha(ImageOps.exif_transpose(value), self.channels)
+            value = _to_image(to_array(value, shape[2] if len(shape) == 3 else 1))
+        image = _to_image(to_array(value, self.channels))
         if self.size is not None:
             image.thumbnail((self.size, self.size))
         return to_array(image, self.channels)
+
+
+def _to_image(pixels: PixelArray) -> Image.Image:
+    """Convert pixels (H, W, C) to a PIL image, whose gray pixels have no axis of channels."""
+    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
 
 
 @final

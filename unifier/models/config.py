@@ -1,6 +1,6 @@
 """The content of config.json: the class and the constructor arguments of each part of a model."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from inspect import Parameter, signature
@@ -82,18 +82,18 @@ class ConfigReader:
 
     def __init__(
         self,
+        folder: Path,
         tensors: Mapping[str, Tensor],
-        read_file: Callable[[str, type[StoredFile]], StoredFile],
         classes: Sequence[type],
     ) -> None:
-        """Store what the objects are made of.
+        """Store the sources of the objects.
 
         Args:
+            folder: The folder with the files of stored objects.
             tensors: The tensors among the arguments, keyed by their paths.
-            read_file: A function that reads the stored object with a file name and a class.
             classes: The caller's own classes, which are in no installed package.
         """
-        self._tensors, self._read_file = tensors, read_file
+        self._folder, self._tensors = folder, tensors
         self._classes = {cls.__name__: cls for cls in classes}
         self._parts: dict[str, Any] = {}
         self._files: dict[str, StoredFile] = {}
@@ -131,7 +131,7 @@ class ConfigReader:
     def _decode_file(self, name: str, path: str) -> StoredFile:
         if name not in self._files:
             cls = find_class(path, None, self._classes, StoredFile)
-            self._files[name] = self._read_file(name, cls)
+            self._files[name] = cls.load(file_name(self._folder, name))
         return self._files[name]
 
 

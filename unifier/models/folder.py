@@ -21,7 +21,6 @@ from unifier.models.hub import HUB, download_model
 from unifier.network import Network, check_weights
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, Tokenizer
-from unifier_tokenizers.configurable import StoredFile
 from unifier_tokenizers.errors import one_line
 
 MODEL_FOLDER = "model"
@@ -118,11 +117,7 @@ def read_model(folder: Path, classes: Sequence[type] = ()) -> StoredModel:
     """
     config = read_config(folder)
     tensors = _read_tensors(folder / TENSORS_FILE) if TENSORS_FILE in config["files"] else {}
-
-    def read_file(name: str, cls: type[StoredFile]) -> StoredFile:
-        return cls.load(file_name(folder, name))
-
-    reader = ConfigReader(tensors, read_file, classes)
+    reader = ConfigReader(folder, tensors, classes)
     with torch.random.fork_rng(devices=[]):  # The random initial weights are replaced.
         try:
             trunk = _decode_as(Trunk, reader, config["trunk"], "trunk")
