@@ -344,7 +344,7 @@ def _add_embed(embed: argparse.ArgumentParser) -> None:
         metavar="FILE",
         type=Path,
         required=True,
-        help="a .npy file, with names in a .csv file, or .parquet",
+        help="a .npy file, with names in a .names.csv file, or .parquet",
     )
     embed.add_argument("--layer", metavar="NAME", help="the layer, such as blocks.0 (default: the last layer)")
     _add_bad_inputs(embed)

@@ -61,6 +61,7 @@ def test_vector_is_the_mean_output_of_the_layer(folder: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".npy", pytest.param(".parquet", marks=pytest.mark.extras)])
 def test_files_have_names_labels_and_vectors(suffix: str, folder: Path, pictures: Path) -> None:
+    (pictures / "train.csv").write_text("mine")
     for split in ("train", "test"):
         out = pictures / f"{split}{suffix}"
         assert main(["embed", str(folder), str(pictures / split), "--out", str(out), "--layer", "columns"]) == 0
@@ -69,6 +70,7 @@ def test_files_have_names_labels_and_vectors(suffix: str, folder: Path, pictures
         assert vectors.names[0] == str(pictures / split / "dark" / "0.png")
         [expected] = load(folder).embed([vectors.names[7]], layer="columns")
         assert vectors.values[7] == pytest.approx(np.asarray(expected), rel=1e-5, abs=1e-6)
+    assert (pictures / "train.csv").read_text() == "mine"
     for method in ("linear", "knn"):
         assert probe_vectors(pictures / f"train{suffix}", pictures / f"test{suffix}", method) == 100
 

@@ -1,5 +1,6 @@
 """Vectors of inputs: the mean output of a layer of the trunk, for search, maps and probes."""
 
+import io
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unifier.data.readers import iterate_table
-from unifier.files import create_temporary, write_csv
+from unifier.files import write_bytes, write_csv
 from unifier.inference.inputs import Input, read_inputs
 from unifier.inference.model import Model
 from unifier.inference.predict import BadInputs, InputPredictions
@@ -46,7 +47,7 @@ def write_vectors(
 ) -> int:
     """Write the vectors of the inputs to a file, and their names and labels to a table. Return the number of vectors.
 
-    For a .npy file, the table is a CSV file of the same name. A .parquet file contains the columns name, label and
+    For train.npy, the table is train.names.csv. A .parquet file contains the columns name, label and
     vector.
 
     Args:
@@ -62,7 +63,6 @@ def write_vectors(
     """
     check_choice("suffix of the output file", out.suffix, (".npy", ".parquet"))
     inputs = read_inputs(paths, model.tasks[task].reader)
-
     rows = list(InputPredictions(partial(model.embed, task=task, layer=layer, bad_inputs="yield"), bad_inputs)(inputs))
     vectors = Vectors(
         np.stack([vector.numpy() for _, vector in rows]),
@@ -70,17 +70,22 @@ def write_vectors(
         [_label(each) for each, _ in rows],
     )
     try:
+        content = io.BytesIO()
         if out.suffix == ".parquet":
-            _write_parquet(out, vectors)
+            _write_parquet(content, vectors)
         else:
-            with create_temporary(out) as file:
-                np.save(file, vectors.values)
-                Path(file.name).replace(out)
+            np.save(content, vectors.values)
             table = [{"name": name, "label": label} for name, label in zip(*vectors[1:], strict=True)]
-            write_csv(out.with_suffix(".csv"), table)
+            write_csv(names_file(out), table)
+        write_bytes(out, content.getbuffer())
     except OSError as error:
         raise InputError(f"{out} cannot be written: {one_line(error)}") from error
     return len(rows)
+
+
+def names_file(path: Path) -> Path:
+    """Return the path of the table with the names and labels of a .npy file, such as train.names.csv."""
+    return path.with_suffix(".names.csv")
 
 
 def _label(each: Input) -> str:
@@ -89,10 +94,10 @@ def _label(each: Input) -> str:
     return each.value.parent.name if isinstance(each.value, Path) else ""
 
 
-def _write_parquet(out: Path, vectors: Vectors) -> None:
+def _write_parquet(content: io.BytesIO, vectors: Vectors) -> None:
     pyarrow, parquet = _import_parquet()
     columns = {"name": vectors.names, "label": vectors.labels, "vector": list(vectors.values)}
-    parquet.write_table(pyarrow.table(columns), out)
+    parquet.write_table(pyarrow.table(columns), content)
 
 
 def _import_parquet() -> tuple[Any, Any]:
@@ -114,7 +119,7 @@ def read_vectors(path: str | Path) -> Vectors:
         values = np.load(path, allow_pickle=False)
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path} cannot be read: {one_line(error)}") from error
-    rows = list(iterate_table(path.with_suffix(".csv"), ("name", "label"), tab_separated=False))
+    rows = list(iterate_table(names_file(path), ("name", "label"), tab_separated=False))
     if values.ndim != 2 or len(rows) != len(values):
         raise InputError(f"{path} has {len(values)} vectors, but {path.with_suffix('.csv')} has {len(rows)} rows")
     return Vectors(values, [row.cells["name"] for row in rows], [row.cells["label"] for row in rows])
