@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast, final, get_args
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]  Batch norms derive from it.
 
-from unifier.data.dataloader import Augmentation, BudgetUnit, TestTimeAugmentation
+from unifier.data.dataloader import Augmentation, BudgetUnit, Objective, TestTimeAugmentation
 from unifier.data.source import BadExamples, Source
 from unifier.files import read_json, write_json
 from unifier.heads.head import Head
@@ -241,6 +241,8 @@ class Task:
     """The factor that multiplies the loss of the task."""
     augmentation: Augmentation | None = None
     """Random changes of the training batches. Each batch uses new random numbers."""
+    objective: Objective | None = None
+    """Definition of the targets for a head that predicts parts of the input, such as hidden tokens."""
     tta: TestTimeAugmentation | None = None
     """Test-time augmentation: validation and test average the predictions for several views of an example.
 
@@ -255,6 +257,8 @@ class Task:
                 f"augmentation={self.augmentation!r}: an instance of a class derived from "
                 "unifier.data.dataloader.Augmentation is expected"
             )
+        if self.objective is not None and self.tta is not None:
+            raise InputError("objective and tta: give a task either an objective or test-time augmentation")
 
 
 @final

@@ -1,6 +1,6 @@
 """A module that joins the trunk, tokenizers and heads of an experiment, and computes losses and predictions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -76,10 +76,21 @@ class Network(nn.Module):
         Raises:
             InputError: The head does not return one prediction per example.
         """
+        return self._predict_views(task, batch, lambda tokens, view: self.tasks[task].head.predict(tokens))
+
+    def evaluate_batch(self, task: str, batch: Batch) -> dict[int, Any]:
+        """Return the predictions for the head's `metrics`, as in `predict_batch`. The batch contains the targets."""
+        return self._predict_views(
+            task, batch, lambda tokens, view: self.tasks[task].head.evaluate(tokens, view.target)
+        )
+
+    def _predict_views(
+        self, task: str, batch: Batch, predict: Callable[[Tokens, Batch], Sequence[Any]]
+    ) -> dict[int, Any]:
         head, tta = self.tasks[task].head, self.tasks[task].tta
         by_index: dict[int, list[Any]] = {}
         for view in (batch,) if tta is None else tta(batch):
-            predictions = head.predict(self.forward_features(task, view))
+            predictions = predict(self.forward_features(task, view), view)
             check_predictions(head, predictions, len(view.example_indices))
             for index, prediction in zip(view.example_indices.tolist(), predictions, strict=True):
                 by_index.setdefault(index, []).append(prediction)

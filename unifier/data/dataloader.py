@@ -141,6 +141,34 @@ class Augmentation(ABC):
         return None
 
 
+class Objective(Configurable, ABC):
+    """Definition of the targets that a head predicts from the input itself, such as hidden tokens or the next token.
+
+    An objective changes the batches of training, validation and test, after augmentation and before embedding. In
+    training, the random numbers depend on the seed, the step and the example index. In validation and test, the random
+    numbers depend only on the example index.
+    """
+
+    @abstractmethod
+    def __call__(self, batch: Batch, generators: Sequence[torch.Generator]) -> Batch:
+        """Return a batch with new targets. Tokens may be replaced or dropped.
+
+        The result for an example must not depend on the other examples of the batch, except for padding.
+
+        Args:
+            batch: The examples.
+            generators: One random generator per example.
+        """
+
+    def planned_lengths(self, lengths: Lengths) -> Lengths:
+        """Return the token counts N and target lengths L (n, 2) of examples after the objective.
+
+        Args:
+            lengths: The lengths (n, 2) before the objective. L is the length of the target that the head encodes.
+        """
+        return lengths
+
+
 class TestTimeAugmentation(Configurable, ABC):
     """Views of the examples in validation, test and inference. The predictions of all views are averaged.
 
@@ -170,12 +198,24 @@ def trained_lengths(split: EncodedSplit, augment: Augmentation | None) -> Length
     return lengths
 
 
-def planned_lengths(split: EncodedSplit, augment: Augmentation | None) -> Lengths:
-    """Return the token count and target length of each example, multiplied by the augmentation's `expected_growth`."""
+def planned_lengths(split: EncodedSplit, augment: Augmentation | None, objective: Objective | None = None) -> Lengths:
+    """Return the expected token count and target length of each example after augmentation and objective."""
     lengths = trained_lengths(split, augment)
-    if augment is None:
-        return lengths
-    return np.ceil(lengths * augment.expected_growth(split)).astype(lengths.dtype)
+    if augment is not None:
+        lengths = np.ceil(lengths * augment.expected_growth(split)).astype(lengths.dtype)
+    return lengths if objective is None else objective.planned_lengths(lengths)
+
+
+def apply_objective(objective: Objective, batch: Batch, *seeds: int) -> Batch:
+    """Apply an objective with one random generator per example.
+
+    Args:
+        objective: The objective.
+        batch: The examples.
+        seeds: Numbers on which the random numbers depend, in addition to the example index.
+    """
+    states = [np.random.SeedSequence((*seeds, index)).generate_state(1) for index in batch.example_indices.tolist()]
+    return objective(batch, [torch.Generator().manual_seed(state.item()) for state in states])
 
 
 def batch_by_tokens(order: NDArray[np.int64], lengths: Lengths, max_tokens: int) -> list[NDArray[np.int64]]:
@@ -260,6 +300,7 @@ class TrainDataLoader:
         costs: Mapping[str, CostFn] | None = None,
         temperature: float = math.inf,
         augment: Mapping[str, Augmentation] | None = None,
+        objectives: Mapping[str, Objective] | None = None,
         grad_accumulation: int = 1,
     ) -> None:
         """Plan the batches of the run.
@@ -274,13 +315,17 @@ class TrainDataLoader:
             temperature: Temperature T of the shares of the budget. Infinity means equal shares.
             augment: Mapping from a task to its augmentation. A budget in tokens counts the expected number of tokens
                 after augmentation.
+            objectives: Mapping from a task to its objective.
             grad_accumulation: Number of batches per optimizer step. The total number of batches is a multiple of
                 `grad_accumulation`.
         """
         self.splits = splits
-        self.augment = augment or {}
+        self.augment, self.objectives = augment or {}, objectives or {}
         self.grad_accumulation = grad_accumulation
-        self.lengths = {task: planned_lengths(split, self.augment.get(task)) for task, split in splits.items()}
+        self.lengths = {
+            task: planned_lengths(split, self.augment.get(task), self.objectives.get(task))
+            for task, split in splits.items()
+        }
         self.max_tokens, self.seed, self.budget = max_tokens, seed, budget
         self.costs = costs or {}
         largest = max(map(len, splits.values()))
@@ -325,7 +370,8 @@ class TrainDataLoader:
     def __iter__(self) -> Iterator[tuple[str, Batch]]:
         start = time.perf_counter()
         for task, rows, batch in prefetch(self._batches()):
-            lengths = self.lengths[task][rows, : 1 if self.splits[task].scalar_targets else 2]
+            is_scalar = self.splits[task].scalar_targets and task not in self.objectives
+            lengths = self.lengths[task][rows, : 1 if is_scalar else 2]
             self.num_tokens += int(lengths.sum())
             self.num_padded_tokens += len(rows) * int(lengths.max(0).sum())
             self.wait_seconds += time.perf_counter() - start
@@ -335,9 +381,10 @@ class TrainDataLoader:
     def _batches(self) -> Iterator[tuple[str, NDArray[np.int64], Batch]]:
         for step, (task, rows) in enumerate(self._plan()):
             if step >= self.batches_done:
-                yield task, rows, self._batch(task, rows, step)
+                batch, objective = self._augmented(task, rows, step), self.objectives.get(task)
+                yield task, rows, batch if objective is None else apply_objective(objective, batch, self.seed, step)
 
-    def _batch(self, task: str, rows: NDArray[np.int64], step: int) -> Batch:
+    def _augmented(self, task: str, rows: NDArray[np.int64], step: int) -> Batch:
         split, augment = self.splits[task], self.augment.get(task)
         if augment is None:
             return collate(split, rows)
@@ -355,8 +402,14 @@ class EvalDataLoader:
     Every example of each task's split occurs once. The longest examples of a task come first.
     """
 
-    def __init__(self, splits: Mapping[str, EncodedSplit], *, max_tokens: int) -> None:
-        self.splits = splits
+    def __init__(
+        self,
+        splits: Mapping[str, EncodedSplit],
+        *,
+        max_tokens: int,
+        objectives: Mapping[str, Objective] | None = None,
+    ) -> None:
+        self.splits, self.objectives = splits, objectives or {}
         self.batches: list[tuple[str, NDArray[np.int64]]] = []
         """Task and row indices of each batch."""
         for task, split in splits.items():
@@ -369,4 +422,5 @@ class EvalDataLoader:
 
     def __iter__(self) -> Iterator[tuple[str, Batch]]:
         for task, rows in self.batches:
-            yield task, collate(self.splits[task], rows)
+            batch, objective = collate(self.splits[task], rows), self.objectives.get(task)
+            yield task, batch if objective is None else apply_objective(objective, batch)

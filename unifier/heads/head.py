@@ -68,6 +68,18 @@ class Head(Configurable, nn.Module, ABC):
         This method runs in validation, test and inference, but not in training.
         """
 
+    def evaluate(self, tokens: Tokens, target: Tensor) -> Sequence[Any]:
+        """Return one prediction per example for `metrics`, on the CPU. Validation and test call this method.
+
+        The default implementation calls `predict`. A head that scores the targets of an objective overrides this
+        method, because `metrics` receives only the targets of the data set.
+
+        Args:
+            tokens: The trunk's tokens (B, D, N).
+            target: The encoded targets (B, ...), or the targets of the objective.
+        """
+        return self.predict(tokens)
+
     @abstractmethod
     def metrics(self, predictions: Sequence[Any], targets: Sequence[Any]) -> Mapping[str, float]:
         """Compute the metrics of the predictions of a whole split, given the raw targets.

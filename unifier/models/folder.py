@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from unifier.data.dataloader import TestTimeAugmentation
+from unifier.data.dataloader import Objective, TestTimeAugmentation
 from unifier.data.inputs import InputReader
 from unifier.data.readers import hash_each
 from unifier.files import read_json, write_bytes, write_sealed_json, write_text
@@ -48,6 +48,7 @@ class ModelTask:
     longest: int
     """Number of tokens of the longest training example."""
     tta: TestTimeAugmentation | None = None
+    objective: Objective | None = None
 
 
 @final
@@ -100,6 +101,7 @@ def write_model(folder: Path, model: StoredModel, card: str) -> None:
 
 def _encode_task(writer: ConfigWriter, name: str, task: ModelTask) -> dict[str, Any]:
     parts = {"tokenizer": task.tokenizer, "head": task.head, "reader": task.reader, "tta": task.tta}
+    parts |= {"objective": task.objective} if task.objective is not None else {}
     return {part: writer.encode(value, f"tasks.{name}.{part}") for part, value in parts.items()} | {
         "longest": task.longest
     }
@@ -159,7 +161,13 @@ def list_model_files(folder: Path) -> list[str]:
 def _decode_task(reader: ConfigReader, name: str, content: object) -> ModelTask:
     if not isinstance(content, dict) or not isinstance(content.get("longest"), int):
         raise InputError(f"tasks.{name}: broken (longest must be the number of tokens of the longest example)")
-    types = {"tokenizer": Tokenizer, "head": Head, "reader": InputReader, "tta": TestTimeAugmentation | None}
+    types = {
+        "tokenizer": Tokenizer,
+        "head": Head,
+        "reader": InputReader,
+        "tta": TestTimeAugmentation | None,
+        "objective": Objective | None,
+    }
     parts = {part: _decode_as(kind, reader, content.get(part), f"tasks.{name}.{part}") for part, kind in types.items()}
     return ModelTask(**parts, longest=content["longest"])
 

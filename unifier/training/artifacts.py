@@ -112,7 +112,14 @@ def save_model(result: Result, experiment: Experiment, model: UnifierModule) -> 
     merge_lora(model.trunk)
     longest = read_json(result.folder / "settings.json", longest=dict)["longest"]
     tasks = {
-        name: ModelTask(task.tokenizer, task.head, reader_of(task.source, task.tokenizer), longest[name], task.tta)
+        name: ModelTask(
+            task.tokenizer,
+            task.head,
+            reader_of(task.source, task.tokenizer),
+            longest[name],
+            task.tta,
+            task.objective,
+        )
         for name, task in experiment.tasks.items()
     }
     intervals: dict[str, dict[str, float | str]] = {}

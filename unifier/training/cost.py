@@ -19,7 +19,16 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from unifier.data.dataloader import Augmentation, Batch, CostFn, Lengths, collate, trained_lengths
+from unifier.data.dataloader import (
+    Augmentation,
+    Batch,
+    CostFn,
+    Lengths,
+    Objective,
+    apply_objective,
+    collate,
+    trained_lengths,
+)
 from unifier.data.encoding import EncodedSplit
 from unifier.experiment import Experiment
 from unifier.nn.precision import default_device
@@ -139,6 +148,7 @@ def flops_of_example(
     loss: Callable[[Batch], Tensor],
     split: EncodedSplit,
     augmentation: Augmentation | None = None,
+    objective: Objective | None = None,
     *,
     max_length: int = MAX_COUNTED_LENGTH,
 ) -> CostFn:
@@ -152,6 +162,7 @@ def flops_of_example(
         loss: A function that returns the loss of a batch.
         split: The training split.
         augmentation: The augmentation, which may change the lengths of training examples.
+        objective: The objective, which defines the targets and may drop tokens.
         max_length: The maximum number of tokens of an example for FLOP counting.
     """
     lengths = trained_lengths(split, augmentation)
@@ -164,9 +175,9 @@ def flops_of_example(
         divisors = np.array([(n, length) for n in (1, 2, 4) for length in (1, 2, 4) if n == length or not per_token])
         parts = (pairs // divisors[:, None]).clip(min=1).reshape(-1, 2)
         with suppress(Exception):  # An error on complete examples is raised by the last line.
-            return _fit_cost(loss, split, parts, np.tile(rows, len(divisors)), per_token=per_token)
+            return _fit_cost(loss, split, objective, parts, np.tile(rows, len(divisors)), per_token=per_token)
         pairs, rows = distinct_lengths(lengths)
-    return _fit_cost(loss, split, pairs, rows, per_token=per_token)
+    return _fit_cost(loss, split, objective, pairs, rows, per_token=per_token)
 
 
 def distinct_lengths(lengths: Lengths, block: int = BLOCK_EXAMPLES) -> tuple[Lengths, NDArray[np.intp]]:
@@ -184,13 +195,20 @@ def distinct_lengths(lengths: Lengths, block: int = BLOCK_EXAMPLES) -> tuple[Len
 
 
 def _fit_cost(
-    loss: Callable[[Batch], Tensor], split: EncodedSplit, pairs: Lengths, rows: NDArray[np.intp], *, per_token: bool
+    loss: Callable[[Batch], Tensor],
+    split: EncodedSplit,
+    objective: Objective | None,
+    pairs: Lengths,
+    rows: NDArray[np.intp],
+    *,
+    per_token: bool,
 ) -> CostFn:
     """Fit the polynomial to the FLOPs of a few examples, truncated to the lengths in `pairs`.
 
     Args:
         loss: A function that returns the loss of a batch.
         split: The training split.
+        objective: The objective, which is applied to the truncated examples.
         pairs: The lengths N and L of K candidates (K, 2).
         rows: The index of each candidate's example in the split (K,).
         per_token: True if each token has its own target.
@@ -200,6 +218,8 @@ def _fit_cost(
         _cut(collate(split, [row]), *pairs[k].tolist(), per_token=per_token)
         for k, row in zip(chosen, rows[chosen], strict=True)
     ]
+    if objective is not None:
+        batches = [apply_objective(objective, batch) for batch in batches]
     with torch.random.fork_rng(devices=[]):
         counts = [_count_flops(loss, batch) for batch in batches]
     terms = np.concatenate([_terms(*batch.lengths()) for batch in batches])

@@ -13,7 +13,7 @@ import lightning.pytorch as pl
 import torch
 
 from unifier.config import split_reference
-from unifier.data.dataloader import BudgetUnit, EvalDataLoader, TrainDataLoader
+from unifier.data.dataloader import BudgetUnit, EvalDataLoader, Objective, TrainDataLoader
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, concat
 from unifier.data.prepare import EncodedTask, prepare_task
@@ -219,7 +219,11 @@ def _fit(
             print_run_header(result, experiment.training, batches)
         loggers = start_loggers(experiment, result, context, model, done)
         held_out = {
-            split: EvalDataLoader(splits[split], max_tokens=EVALUATION_FACTOR * experiment.training.batch_tokens)
+            split: EvalDataLoader(
+                splits[split],
+                max_tokens=EVALUATION_FACTOR * experiment.training.batch_tokens,
+                objectives=objectives_of(experiment),
+            )
             for split in ("val", "test")
         }
         speed = create_speed_monitor(experiment.training, batches)
@@ -281,6 +285,11 @@ def encode_tasks(experiment: Experiment, known: MutableMapping[str, EncodedTask]
     return {name: known[name] for name in experiment.tasks}
 
 
+def objectives_of(experiment: Experiment) -> dict[str, Objective]:
+    """Return a mapping from each task with an objective to the objective."""
+    return {name: task.objective for name, task in experiment.tasks.items() if task.objective is not None}
+
+
 def check_data_unchanged(hashes: Mapping[str, str], earlier: Mapping[str, str], resume: Path | None) -> None:
     """Raise InputError if the data of a task have changed since the run was started."""
     if changed := ", ".join(task for task in hashes if hashes[task] != earlier.get(task)):
@@ -332,6 +341,7 @@ def plan_batches(
         costs=model.costs,
         temperature=training.sampling_temperature,
         augment={name: task.augmentation for name, task in experiment.tasks.items() if task.augmentation is not None},
+        objectives=objectives_of(experiment),
         grad_accumulation=training.grad_accumulation,
     )
     steps = total_steps(training, batches)

@@ -87,8 +87,10 @@ class UnifierModule(Network, pl.LightningModule):
         """Count the FLOPs of training examples without changing the network's state."""
         buffers = [buffer.clone() for buffer in self.buffers()]
         for task, split in splits.items():
-            augmentation = self.tasks[task].augmentation
-            self.costs[task] = flops_of_example(lambda batch, task=task: self.loss(task, batch), split, augmentation)
+            parts = self.tasks[task]
+            self.costs[task] = flops_of_example(
+                lambda batch, task=task: self.loss(task, batch), split, parts.augmentation, parts.objective
+            )
         self.zero_grad(set_to_none=True)
         for buffer, before in zip(self.buffers(), buffers, strict=True):
             buffer.copy_(before)  # FLOP counting must not change the running statistics of batch norms.
@@ -164,7 +166,7 @@ class UnifierModule(Network, pl.LightningModule):
         self._collect_predictions(*batch)
 
     def _collect_predictions(self, task: str, batch: Batch) -> None:
-        self.predictions.setdefault(task, {}).update(self.predict_batch(task, batch))
+        self.predictions.setdefault(task, {}).update(self.evaluate_batch(task, batch))
 
     def on_validation_epoch_start(self) -> None:
         """Stop the clock and delete the predictions of the previous split."""
