@@ -37,6 +37,7 @@ from .tokenization import Audio as Audio
 from .tokenization import ContractError as ContractError
 from .tokenization import FrameTokenizer as FrameTokenizer
 from .tokenization import InputError as InputError
+from .tokenization import MarkedText as MarkedText
 from .tokenization import Mixture as Mixture
 from .tokenization import PatchTokenizer as PatchTokenizer
 from .tokenization import PositionalEncoding as PositionalEncoding

@@ -12,7 +12,7 @@ from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.datasets.grammar import GrammarPairs
 from unifier.heads.head import IGNORE_INDEX
 from unifier.heads.transformer_decoder import TranslationHead
-from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary
+from unifier_tokenizers import InputError, MarkedText, SubwordTokenizer, Vocabulary
 from unifier_tokenizers.text import EOS
 
 PAIRS = list(GrammarPairs(train=40, val=1, test=1).split("train"))
@@ -53,6 +53,15 @@ def test_bpe_dropout_keeps_text_in_more_subwords(dropout: float, batch: Batch, s
     assert torch.equal(after.mask.sum(1), (after.values != 0).sum(1))
     positions = (after.mask.cumsum(1) - 1).masked_fill(~after.mask, -1)
     assert torch.equal(after.positions[:, 0].masked_fill(~after.mask, -1), positions)
+
+
+def test_bpe_dropout_keeps_extra_entries(seeded: Seeded) -> None:
+    vocabulary = Vocabulary.fit(TEXTS, size=400, extra=("<de>",))
+    ids = torch.tensor([[*vocabulary.encode(MarkedText("<de> " + TEXTS[0])), EOS]])
+    batch = Batch(ids, torch.arange(ids.shape[1])[None, None], ids > 0, ids)
+    after = BpeDropout(vocabulary, 0.9)(batch, seeded()).values[0].tolist()
+    assert after[0] == vocabulary.extra["<de>"]
+    assert vocabulary.decode(after) == TEXTS[0]
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary, check_tokenizer, load_vectors
+from unifier_tokenizers import InputError, MarkedText, SubwordTokenizer, Vocabulary, check_tokenizer, load_vectors
 from unifier_tokenizers.positions import PositionKind
 from unifier_tokenizers.text import EOS, SPECIALS, UNK, WORD_START, Level
 
@@ -109,6 +109,34 @@ def test_ids_dense_with_specials_first(level: Level) -> None:
     assert sorted(vocabulary.codec.get_vocab().values()) == list(range(len(vocabulary)))
     assert vocabulary.decode(range(4)) == ""
     assert vocabulary.decode([EOS, *vocabulary.encode("two dogs"), EOS, 0, 0]) == "two dogs"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_extra_entries_have_ids_that_no_ordinary_text_gets(level: Level, tmp_path: Path) -> None:
+    names = ("<mask>", ">>de<<")
+    vocabulary = Vocabulary.fit([*LEARNED, "a <mask> >>de<<"] * 9, size=330, level=level, extra=names)
+    vocabulary.save(tmp_path / "vocabulary.json")
+    for copy in (vocabulary, Vocabulary.load(tmp_path / "vocabulary.json"), pickle.loads(pickle.dumps(vocabulary))):
+        size = len(copy)
+        assert size <= 330
+        assert copy.extra == {"<mask>": size - 2, ">>de<<": size - 1}
+        assert copy.tokens([size - 2, EOS, size - 1]) == ["<mask>", "<eos>", ">>de<<"]
+        for text in ("a <mask> dog", *names, "<mask>" * 3):
+            assert max(copy.encode(text)) < size - 2
+        marked = copy.encode(MarkedText(">>de<< Two<mask>  <mask> dogs"))
+        expected = [size - 1, *copy.encode("Two"), size - 2, size - 2, *copy.encode("dogs")]
+        assert marked == expected
+        assert copy.decode([*marked, EOS]) == "Two dogs"
+        assert copy.decode([*marked, EOS], extra=True) == ">>de<< Two <mask> <mask> dogs"
+        assert copy.word_ids(marked) == sorted(copy.word_ids(marked))
+
+
+def test_extra_entries_need_names_of_their_own() -> None:
+    for extra in (("two",), ("<mask>", "<mask>"), ("<eos>",), ("",)):
+        with pytest.raises(InputError, match=f"extra={extra[-1]!r}"):
+            Vocabulary.fit(TEXTS, size=300, level="word", extra=extra)
+    with pytest.raises(InputError, match=r"size=260 .* 261"):
+        Vocabulary.fit(TEXTS, size=260, extra=("<mask>",))
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -10,6 +10,7 @@ from .positions import PositionalEncoding as PositionalEncoding
 from .positions import rope_frequencies as rope_frequencies
 from .testing import ContractError as ContractError
 from .testing import check_tokenizer as check_tokenizer
+from .text import MarkedText as MarkedText
 from .text import SubwordTokenizer as SubwordTokenizer
 from .text import Vocabulary as Vocabulary
 from .text import load_vectors as load_vectors

@@ -6,7 +6,7 @@ import os
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain, groupby
 from pathlib import Path
 from typing import Literal, Self, final
@@ -53,6 +53,13 @@ WORD_START = re.compile(r"\w+'?|[^\w\s]")
 
 
 @final
+class MarkedText(str):
+    """Text in which the name of an extra entry, such as "<mask>", means the entry and not the characters."""
+
+    __slots__ = ()
+
+
+@final
 class Vocabulary(StoredFile):
     """Mapping between texts and the ids of their subwords. There are four levels of subwords.
 
@@ -64,36 +71,58 @@ class Vocabulary(StoredFile):
 
     All levels except "word" decode ids to exactly the encoded text. Level "word" decodes ids to words that are
     separated by spaces.
+
+    A vocabulary may have named extra entries, such as "<mask>". Ordinary texts are never encoded as extra entries.
     """
 
     def __init__(self, codec: hf.Tokenizer) -> None:
         self.codec = codec
+        # Without this option, the characters "<mask>" in an ordinary text would become the extra entry.
+        codec.encode_special_tokens = True
+        added = sorted(codec.get_added_tokens_decoder().items())
+        self.extra: Mapping[str, int] = {token.content: i for i, token in added if token.special and i > EOS}
+        """The ids of the extra entries, keyed by name."""
+        self._names = {i: name for name, i in self.extra.items()} | dict(enumerate(SPECIALS))
+
+    def __setstate__(self, state: Mapping[str, hf.Tokenizer]) -> None:
+        self.__init__(state["codec"])  # A pickled codec loses its option.
 
     @classmethod
-    def fit(cls, texts: Iterable[str], *, size: int = 8000, level: Level = "bpe") -> Self:
+    def fit(cls, texts: Iterable[str], *, size: int = 8000, level: Level = "bpe", extra: Sequence[str] = ()) -> Self:
         """Learn a vocabulary.
 
         Args:
             texts: The texts, which need not fit into memory.
-            size: The maximum number of entries, including the four special entries and any bytes.
+            size: The maximum number of entries, including the four special entries, any bytes and the extra entries.
             level: The kind of subword.
+            extra: The names of extra entries, such as "<mask>". The extra entries get the last ids.
 
         Raises:
-            InputError: If the size is too small for the level, if all texts are empty, or if a text is not valid
-                Unicode.
+            InputError: If the size is too small for the level, if all texts are empty, if a text is not valid Unicode,
+                or if the name of an extra entry is already an entry.
         """
-        if size < (minimum := MIN_VOCABULARY[check_choice("level", level, tuple(MIN_VOCABULARY))]):
+        minimum = MIN_VOCABULARY[check_choice("level", level, tuple(MIN_VOCABULARY))] + len(extra)
+        if size < minimum:
             raise InputError(f'size={size} is too small for level "{level}": use at least {minimum} entries')
+        size -= len(extra)
         texts = iter(texts)  # A list of all texts might not fit into memory.
         first = next(filter(None, texts), None)
         if first is None:
             raise InputError("no text has any characters, so no vocabulary can be learned: give at least one sentence")
         texts = map(_check_unicode, chain([first], texts))
         if level == "word":
-            return cls(_word_codec(texts, size))
-        if level == "character":
-            return cls(_character_codec(texts, size))
-        return cls(_byte_codec(texts, size if level == "bpe" else 260))
+            codec = _word_codec(texts, size)
+        elif level == "character":
+            codec = _character_codec(texts, size)
+        else:
+            codec = _byte_codec(texts, size if level == "bpe" else 260)
+        for name in extra:
+            if not name or name != name.strip() or codec.token_to_id(name) is not None:
+                raise InputError(
+                    f"extra={name!r}: empty, with outer spaces, or already an entry; choose a name such as <mask>"
+                )
+            codec.add_special_tokens([name])
+        return cls(codec)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -118,21 +147,49 @@ class Vocabulary(StoredFile):
         return self.codec.get_vocab_size()
 
     def encode(self, text: str) -> list[int]:
-        """Encode a text as ids. No begin token or end token is added."""
+        """Encode a text as ids. No begin token or end token is added.
+
+        In a `MarkedText`, the names of extra entries are encoded as these entries. Spaces before a name are dropped,
+        because a word's first subword contains the space before the word.
+        """
+        parts = [" " + text]
+        if isinstance(text, MarkedText) and self.extra:
+            names = sorted(self.extra, key=len, reverse=True)  # A name may begin with another name.
+            parts = re.split(rf"\s*({'|'.join(map(re.escape, names))})", " " + text)
+        ids: list[int] = []
         try:
-            parts = [" " + text] if len(text) < 1 << 16 else LONG_PART.findall(" " + text)
-            return [i for part in parts for i in self.codec.encode(part, add_special_tokens=False).ids]
+            for part in filter(None, parts):
+                ids += [self.extra[part]] if part in self.extra else self._encode_part(part)
         except TypeError as error:
             raise _unicode_error(text) from error
+        return ids
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Decode ids to a text. Special entries are removed."""
-        text = self.codec.decode([i for i in ids if i > EOS], skip_special_tokens=False)
+    def _encode_part(self, text: str) -> list[int]:
+        parts = [text] if len(text) < 1 << 16 else LONG_PART.findall(text)
+        return [i for part in parts for i in self.codec.encode(part, add_special_tokens=False).ids]
+
+    def decode(self, ids: Iterable[int], *, extra: bool = False) -> str:
+        """Decode ids to a text. Special entries are removed.
+
+        Args:
+            ids: The ids.
+            extra: Write the names of extra entries, as in "a <mask> film". If False, extra entries are removed too.
+        """
+        if extra and self.extra:
+            groups = groupby((i for i in ids if i > EOS), self._names.get)
+            space = " " if self.codec.decoder is None else ""  # Only level "word" decodes a word without its space.
+            parts = [f" {name}" * len([*run]) if name else space + self.codec.decode([*run]) for name, run in groups]
+            return "".join(parts).removeprefix(" ")
+        text = self.codec.decode([i for i in ids if i not in self._names], skip_special_tokens=False)
         return text.removeprefix(" ")
+
+    def is_special(self, i: int) -> bool:
+        """Return True if an id is a special entry or an extra entry."""
+        return i in self._names
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return a readable text for each id, for example for the axes of a figure."""
-        return [self.codec.decode([i]).strip() if i > EOS else SPECIALS[i] for i in ids]
+        return [self._names.get(i) or self.codec.decode([i]).strip() for i in ids]
 
     def word_ids(self, ids: Iterable[int]) -> list[int]:
         """Return the index of the word in the text for each id.
@@ -142,7 +199,7 @@ class Vocabulary(StoredFile):
         """
         indices: list[int] = []
         num_words = 0
-        for special, group in groupby(ids, lambda i: i <= EOS):
+        for special, group in groupby(ids, self.is_special):
             run = list(group)
             if special:
                 indices += range(num_words, num_words + len(run))

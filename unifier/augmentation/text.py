@@ -50,7 +50,7 @@ class BpeDropout(Augmentation):
         Raises:
             InputError: The vocabulary has no merges, or `dropout` is out of range.
         """
-        self.codec = vocabulary.codec
+        self.codec, self.is_special = vocabulary.codec, vocabulary.is_special
         model = json.loads(self.codec.to_str())["model"]
         if not model.get("merges"):
             raise InputError(
@@ -95,14 +95,14 @@ class BpeDropout(Augmentation):
         """Split the ids of a padded text into words. The last word is the end token. Merges never join words."""
         words: list[list[int]] = []
         for i in ids[: ids.index(EOS) + 1]:
-            if not words or i <= EOS or self.strings[i].startswith(SPACE_MARK):
+            if not words or self.is_special(i) or self.strings[i].startswith(SPACE_MARK):
                 words.append([])
             words[-1].append(i)
         return [tuple(word) for word in words]
 
     def _draw_segmentations(self, word: SegmentedWord) -> list[SegmentedWord]:
         """Draw several segmentations of a word. The word's ids are the seed, so all runs draw equal segmentations."""
-        if word[0] <= EOS:
+        if self.is_special(word[0]):
             return [word] * MAX_SEGMENTATIONS
         random = np.random.default_rng(word)
         letters = [*"".join(self.strings[i] for i in word)]
