@@ -24,7 +24,7 @@ RANKS = (
     "heads",
     "files folders settings plugins",
     "data",
-    "datasets augmentation",
+    "datasets augmentation objectives",
     "experiment",
     "options network comparison",
     "models",

@@ -20,6 +20,7 @@ from .heads.conv_decoder import ConvDecoderHead as ConvDecoderHead
 from .heads.hard_attention import HardAttentionHead as HardAttentionHead
 from .heads.head import IGNORE_INDEX as IGNORE_INDEX
 from .heads.head import Head as Head
+from .heads.masked_reconstruction import MaskedReconstructionHead as MaskedReconstructionHead
 from .heads.prefix_lm import PrefixHead as PrefixHead
 from .heads.rnn_decoders import AdditiveHead as AdditiveHead
 from .heads.rnn_decoders import LuongHead as LuongHead
@@ -32,6 +33,7 @@ from .inference.model import load as load
 from .inference.translator import Translator as Translator
 from .launch import run as run
 from .network import Network as Network
+from .objectives.masked_patches import MaskedPatches as MaskedPatches
 from .tokenization import NO_POSITION as NO_POSITION
 from .tokenization import Audio as Audio
 from .tokenization import ContractError as ContractError
