@@ -70,6 +70,13 @@ class Comparison:
     "random" is an untrained trunk. If the whole trunk is trained, the solo run is the random control. "shuffled" is the
     transferred trunk after the entries of each tensor were permuted.
     """
+    start_tokenizers: bool = True
+    """Hand over the tokenizer with the transferred trunk, if class, shapes and vocabulary are equal."""
+    count_pretraining: bool = True
+    """Subtract the cost of a trained model from the budget of an experiment that starts from the model.
+
+    False is marked on every table and figure of the report. The pretraining of a transferred trunk is never counted.
+    """
     showcase: ExperimentFn | None = None
     """An experiment that is trained first, with its own settings, its own budget and the first seed.
 

@@ -17,7 +17,7 @@ from unifier.report.estimates import format_value
 from unifier.report.list_runs import RunSummary
 from unifier.report.read_results import read_results
 from unifier.report.summary import summarize_results
-from unifier.report.tables import describe_matching, score_tables
+from unifier.report.tables import describe_matching, pretraining_caveat, score_tables
 from unifier.settings import REQUIRED, list_settings
 from unifier.training.result import Result
 
@@ -121,6 +121,8 @@ def print_comparison(folder: Path) -> None:
         console.print(table)
         if task in matching:
             console.print(printable(f"{matching[task]}."))
+        if caveat := pretraining_caveat(results.rows):
+            console.print(f"{caveat}.")
     for problem in [*results.problems, *answer.problems]:
         print_status(f"warning: {problem}", sys.stderr)
 

@@ -8,8 +8,9 @@ import pytest
 from scipy import stats
 
 from tests.report import conftest
-from tests.report.conftest import FROZEN, JOINT, make_gains, make_row, make_seeds, with_metric, without_ranges
+from tests.report.conftest import FROZEN, JOINT, make_gains, make_row, make_seeds, svg_text, with_metric, without_ranges
 from unifier.report.conditions import group_conditions
+from unifier.report.page import report_on
 from unifier.report.read_results import read_results
 from unifier.report.summary import summarize
 from unifier.report.tables import control_table, matching_sentence, run_table, score_tables, unmatched
@@ -31,6 +32,25 @@ def test_pretraining_of_moved_trunks_is_noted() -> None:
     same = matching_sentence([make_row(), make_row()])
     assert matching_sentence([make_row(), make_row(start="genres", **FROZEN)]) == same + note
     assert matching_sentence([make_row(), make_row(**FROZEN)]) == same, "a random trunk was not pretrained"
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_pretraining_is_counted_or_marked(counted: bool, tmp_path: Path) -> None:
+    lineage = {"start": "pretrain", "tokenizers": ["digits"], "pretraining": {"tokens": 10_000}, "counted": counted}
+    rows = [make_row(), make_row(score=95.0, varied={"start": "pretrain"})]
+    rows[1]["result"]["lineage"] = lineage
+    assert [cost.measure for cost in unmatched(rows)] == (["tokens"] if counted else [])
+    page, _ = report_on(conftest.make_comparison(tmp_path, rows))
+    html, caveat = page.read_text(), "Pretraining is not counted"
+    assert "trunk and tokenizer (pretrain to digits)" in html
+    tables = re.findall(r"<table>\s*(<caption>.*</caption>)?", html)
+    assert tables
+    assert all((caveat in caption) != counted for caption in tables)
+    figures = list((page.parent / "figures").glob("*.svg"))
+    assert figures
+    assert all((caveat in svg_text(figure)) != counted for figure in figures)
+    curves = (page.parent / "figures" / "curves-digits-tokens.csv").read_text()
+    assert ("solo" in curves, str(64_000 + 10_000) in curves) == (True, counted)
 
 
 def test_joint_run_is_matched_by_task_budget() -> None:

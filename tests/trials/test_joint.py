@@ -9,7 +9,7 @@ from torch import Tensor
 
 from unifier import ClassificationHead, Experiment, MeanAttentionTrunk, Task, Training, Transformer, Trunk
 from unifier.datasets import Digits
-from unifier.trials.joint import budget_per_task, load_trunk, merge_experiments, shuffle, with_budget
+from unifier.trials.joint import budget_per_task, merge_experiments, shuffle, with_budget
 from unifier_tokenizers import InputError, PatchTokenizer
 
 
@@ -60,8 +60,6 @@ def test_other_trunks_or_equal_tasks_are_not_combined() -> None:
         merge_experiments([digits("one"), digits("other", MeanAttentionTrunk(8, 1, 8))])
     with pytest.raises(InputError, match=r'other .*"one"'):
         merge_experiments([digits("one"), digits("other", None, "one")])
-    with pytest.raises(InputError, match="the trunk of other"):
-        load_trunk(Transformer(8, 1, 2, 8), Transformer(8, 1, 2, 16).state_dict(), start="other")
 
 
 def test_accumulated_steps_need_single_tasks() -> None:

@@ -49,6 +49,8 @@ class FakeFit:
         resume: Path | None = None,
         encoded_tasks: object = None,
         on_start: Callable[[Result], object] = lambda _: None,
+        *,
+        start: object = None,
     ) -> Result:
         assert context.trial
         name: str = context.trial.row["experiment"]

@@ -26,7 +26,7 @@ from unifier.training import fit
 from unifier.training.fit import RunContext
 from unifier.trials.plan import plan_trials
 from unifier.trials.trials import TrialRunner
-from unifier_tokenizers import InputError, PatchTokenizer
+from unifier_tokenizers import InputError, PatchTokenizer, SubwordTokenizer, Vocabulary
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn")]
 
@@ -167,6 +167,85 @@ def test_transferred_trunks_start_as_told(tmp_path: Path) -> None:
     assert all(torch.equal(initial[name], tensor) for name, tensor in random.items())
 
 
+class Sentences:
+    """Two sentences, the same in each split."""
+
+    labels = ("first", "second")
+
+    def __init__(self, name: str, first: str, second: str) -> None:
+        self.name, self.texts = name, (first, second)
+
+    def split(self, name: SplitName) -> list[Example]:
+        return [Example(text, label) for text, label in zip(self.texts, self.labels, strict=True)] * 4
+
+
+def sentences(name: str, first: str, second: str) -> Experiment:
+    tokenizer = SubwordTokenizer(Vocabulary.fit([first, second], size=7, level="word"), D)
+    tokenizer.embedding.weight.data.fill_(0.1 * len(name))
+    task = Task(Sentences(name, first, second), tokenizer, ClassificationHead(Sentences.labels, D))
+    return Experiment(Transformer(D, 1, 2, 8), {name: task}, Training(steps=2, num_validations=1, num_workers=0))
+
+
+def dogs() -> Experiment:
+    return sentences("dogs", "a dog", "a dog sleeps")
+
+
+def more_dogs() -> Experiment:
+    return sentences("more_dogs", "dog sleeps a", "a dog sleeps")
+
+
+def cats() -> Experiment:
+    return sentences("cats", "a cat", "a cat eats")
+
+
+@pytest.mark.parametrize("start_tokenizers", [True, False])
+def test_equal_tokenizer_is_handed_over_with_the_trunk(start_tokenizers: bool, tmp_path: Path) -> None:
+    def by_transfer() -> Comparison:
+        pairs = [(dogs, more_dogs), (dogs, cats), (cats, dogs)]
+        more: dict[str, Any] = {"start_tokenizers": start_tokenizers, "transfers": pairs, "controls": ()}
+        return Comparison(
+            "by_transfer",
+            [dogs, more_dogs, cats],
+            modes=("transfer",),
+            trainable=("none",),
+            budget_unit="steps",
+            **more,
+        )
+
+    results = run(by_transfer, out=tmp_path, track="off")
+    (rows,) = [content(folder)["rows"] for folder in (tmp_path / "by_transfer").iterdir()]
+    handed = [row["result"]["lineage"]["tokenizers"] for row in rows if row["start"]]
+    assert sorted(handed) == [[], [], ["more_dogs"] if start_tokenizers else []]
+    tables = [load(result.folder).network.state_dict() for result in results if result.name in ("dogs", "more_dogs")]
+    first, moved = tables[0]["tokenizers.dogs.embedding.weight"], tables[-1]["tokenizers.more_dogs.embedding.weight"]
+    assert ((first - moved).abs().max() < 0.1) == start_tokenizers
+
+
+def started(*, start: str = "") -> Experiment:
+    experiment = fine()
+    return replace(experiment, training=replace(experiment.training, start=start))
+
+
+@pytest.mark.parametrize(
+    ("more", "tokens"),
+    [
+        ({}, 1000 - 512),
+        ({"count_pretraining": False}, 1000),
+        ({"budget": 512}, "512 tokens"),
+        ({"budget_unit": "steps"}, "not known"),
+    ],
+)
+def test_pretraining_is_subtracted_from_the_budget(more: dict[str, Any], tokens: int | str, whole: Path) -> None:
+    folder = str(whole / find(content(whole)["rows"], experiment="fine", mode="solo")["folder"])
+    given: dict[str, Any] = {"budget_unit": "tokens", "budget": 1000, **more}
+    comparison = Comparison("counted", [started], {"start": folder}, **given)
+    if isinstance(tokens, str):
+        with pytest.raises(InputError, match=tokens):
+            build(comparison)
+    else:
+        assert [experiment.training.tokens for experiment in build(comparison)] == [tokens]
+
+
 def test_trial_is_tracked_in_its_comparison_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fit, "WeightsAndBiases", opened := MagicMock())
     comparison = Comparison("alone", [fine], budget_unit="steps")
@@ -304,8 +383,9 @@ def test_pretrained_trunk_has_no_random_control() -> None:
 
     (solo, *_) = build(Comparison("study", [pretrained, coarse], modes=("solo",), budget_unit="steps"))
     assert solo.trunk.pretrained
-    with pytest.raises(InputError, match="pretrained"):
-        build(Comparison("study", [pretrained, coarse], modes=("transfer",), budget_unit="steps"))
+    for make, settings, named in ((pretrained, {}, "pretrained"), (started, {"start": "elsewhere"}, "elsewhere")):
+        with pytest.raises(InputError, match=named):
+            build(Comparison("study", [make, coarse], settings, modes=("transfer",), budget_unit="steps"))
 
 
 @pytest.mark.parametrize("modes", [("solo",), ("joint",), ("solo", "joint")], ids="-".join)

@@ -53,10 +53,36 @@ def metrics_of(row: ResultRow) -> list[str]:
 
 
 def row_budget(row: ResultRow) -> Mapping[str, float]:
-    """Return the cost of the row's task, and the number of parameters of its run."""
-    result = row["result"]
-    task_budget = result.get("task_budgets", {}).get(row["task"], result["budget"])
-    return {"parameters": result["parameters"]["total"], **task_budget}
+    """Return the cost of the row's task with its pretraining, and the number of parameters of its run."""
+    earlier = row_pretraining(row)
+    budget = {name: cost + earlier.get(name, 0) for name, cost in trained_budget(row).items()}
+    return {"parameters": row["result"]["parameters"]["total"], **budget}
+
+
+def trained_budget(row: ResultRow) -> Mapping[str, float]:
+    """Return the cost of the row's task in its own run."""
+    return row["result"].get("task_budgets", {}).get(row["task"], row["result"]["budget"])
+
+
+def lineage_of(row: ResultRow) -> Mapping[str, Any]:
+    """Return the trained model from which the row's run started, or {}."""
+    return row["result"].get("lineage") or {}
+
+
+def row_pretraining(row: ResultRow) -> Mapping[str, float]:
+    """Return the task's share of the cost before its run, or {} if the pretraining is not counted.
+
+    The tasks of a run share the cost of the pretraining equally.
+    """
+    lineage = lineage_of(row)
+    if not lineage.get("counted", True):
+        return {}
+    return {name: cost / len(row["result"]["tasks"]) for name, cost in lineage.get("pretraining", {}).items()}
+
+
+def has_uncounted_pretraining(row: ResultRow) -> bool:
+    """Return True if the comparison leaves the pretraining out of its budget. A transfer never counts it."""
+    return row["mode"] != "transfer" and not lineage_of(row).get("counted", True)
 
 
 @final

@@ -38,6 +38,8 @@ from unifier.report.tables import (
     attention_table,
     control_table,
     describe_matching,
+    describe_starts,
+    pretraining_caveat,
     run_table,
     score_tables,
     similarity_table,
@@ -151,7 +153,8 @@ def draw_figures(results: Results, folder: Path) -> list[SavedFigure]:
     conditions = group_conditions(results.rows)
     if not conditions:
         return []
-    writer = FigureWriter(folder, task_colors(list(dict.fromkeys(condition.task for condition in conditions))))
+    colors = task_colors(list(dict.fromkeys(condition.task for condition in conditions)))
+    writer = FigureWriter(folder, colors, pretraining_caveat(results.rows))
     with plot_style():
         return [
             *draw_scores(conditions, writer),
@@ -193,7 +196,11 @@ def _render_page(folder: Path, results: Results, describe_problems: Callable[[],
     for figure in saved:
         if source := budget.take_svg(figure.svg):
             figures[figure.section].append(PageFigure(source, figure.alt, figure.note))
-    figures["attention"] = _attention_figures(conditions, sample_rows, budget)
+    caveat = pretraining_caveat(results.rows)
+    figures["attention"] = [
+        figure._replace(caption=". ".join(filter(None, (figure.caption, caveat))))
+        for figure in _attention_figures(conditions, sample_rows, budget)
+    ]
     rest = slice(NUM_FIRST_SAMPLES, MAX_SAMPLES)
     answer = summarize_results(results)
     controls, strongest = control_table(conditions), _strongest_transfer(conditions)
@@ -214,6 +221,8 @@ def _render_page(folder: Path, results: Results, describe_problems: Callable[[],
         size=_size(results.rows),
         is_comparison=len(conditions) > len({condition.task for condition in conditions}),
         matching=describe_matching(conditions),
+        starts=describe_starts(results.rows),
+        caveat=caveat,
         scores=score_tables(conditions),
         legend=_legend(conditions),
         figures=figures,

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
 from numpy.typing import NDArray
 
-from unifier.report.conditions import Condition, row_budget, row_score_range
+from unifier.report.conditions import Condition, row_pretraining, row_score_range, trained_budget
 from unifier.report.estimates import display_name, join_words
 from unifier.report.plot_style import (
     COLORS,
@@ -128,7 +128,8 @@ def read_curve(
 ) -> Curve | None:
     """Return a condition's learning curve up to the cost that all logged runs reached.
 
-    A joint run logs only the total cost of all tasks. The task's share of the total cost is assumed to be constant.
+    A joint run logs only the total cost of all tasks. The task's share of the total cost is assumed to be constant. The
+    curve of a run that starts from a trained model begins at the cost of the model, if this cost is counted.
 
     Args:
         condition: The condition whose runs are averaged.
@@ -146,7 +147,8 @@ def read_curve(
         logged = [line for line in logs.get(row["folder"], ()) if all(line.get(name) for name in names)]
         if logged:
             points = np.array([[float(line[name]) for line in logged] for name in names])
-            points[0] *= row_budget(row)[axis] / (row["result"]["budget"].get(axis) or 1)
+            points[0] *= trained_budget(row)[axis] / (row["result"]["budget"].get(axis) or 1)
+            points[0] += row_pretraining(row).get(axis, 0)
             if normalized:
                 limits = row_score_range(row)
                 points[1] = 100 * (points[1] - limits["chance"]) / (limits["reference"] - limits["chance"])

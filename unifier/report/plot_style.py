@@ -119,6 +119,8 @@ class FigureWriter:
     """The folder of a run or a comparison, in which figures are written to the subfolder `figures`."""
     colors: Mapping[str, str]
     """The color of each task."""
+    caveat: str = ""
+    """A sentence that is added to the note of each figure."""
     used_names: set[str] = field(default_factory=set[str])
     """The file names, without suffix, of the figures saved so far."""
 
@@ -137,6 +139,7 @@ class FigureWriter:
             note: Explanation of the figure, written below the drawing.
         """
         folder = figures_folder(self.folder)
+        note = ". ".join(filter(None, (note, self.caveat)))
         svg = render_svg(figure, alt)
         path = folder / f"{self._unused(name)}.svg"
         write_text(path, _add_note(svg, textwrap.wrap(printable(note), round(figure.get_figwidth() * 16))))

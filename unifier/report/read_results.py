@@ -24,7 +24,10 @@ from unifier_tokenizers import InputError
 DEFAULT_FACTS = {"mode": "solo", "start": None, "shuffled": False, "trainable": "all", "varied": {}}
 """Default values of the row keys that exist only in comparison.json."""
 
-COMPARISON_TERMS = ("budget_unit", "budget", "sampling_temperature", "loss_weighting")
+COMPARISON_TERMS = (
+    *("budget_unit", "budget", "sampling_temperature", "loss_weighting"),
+    *("start_tokenizers", "count_pretraining"),
+)
 """Names of settings that a comparison applies to all its tasks. Some names may be missing in the settings of a run."""
 
 REQUIRED_RESULT_KEYS = {

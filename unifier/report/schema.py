@@ -86,6 +86,13 @@ class _Data(_Part):
     copies: Count | None = None
 
 
+class _Lineage(_Part):
+    start: Name = ""
+    tokenizers: list[Name] = []
+    pretraining: dict[Name, CostNumber] = {}
+    counted: bool = True
+
+
 class ResultFile(_Part):
     """The content of result.json."""
 
@@ -100,6 +107,7 @@ class ResultFile(_Part):
     speed: _Speed | None = None
     settings: Settings = {}
     data: dict[str, _Data] = {}
+    lineage: _Lineage = Field(default_factory=_Lineage)
     signatures: dict[str, Text] = {}
     versions: dict[str, Name] = {}
     commit: Name = ""

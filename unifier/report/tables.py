@@ -4,7 +4,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from unifier.report.conditions import Condition, Contrast, ResultRow, contrasts, row_budget
+from unifier.report.conditions import (
+    Condition,
+    Contrast,
+    ResultRow,
+    contrasts,
+    has_uncounted_pretraining,
+    lineage_of,
+    row_budget,
+)
 from unifier.report.estimates import (
     count_noun,
     display_name,
@@ -73,6 +81,22 @@ def matching_sentence(rows: Iterable[ResultRow]) -> str:
     sentence = f"{matched}; different: {', '.join(ranges)}" if ranges else matched
     is_transfer = any(row["start"] is not None for row in rows)
     return f"{sentence}; the pretraining of transferred trunks is not counted" if is_transfer else sentence
+
+
+def pretraining_caveat(rows: Iterable[ResultRow]) -> str:
+    """Return the caveat for all tables and figures of a comparison that leaves out the pretraining, or ""."""
+    return "Pretraining is not counted in the budget" if any(map(has_uncounted_pretraining, rows)) else ""
+
+
+def describe_starts(rows: Iterable[ResultRow]) -> str:
+    """Return a sentence on the tokenizers that were loaded with trained trunks, or "" without a trained trunk."""
+    pairs: dict[bool, dict[str, None]] = {True: {}, False: {}}
+    for row in rows:
+        if start := lineage_of(row).get("start"):
+            pairs[row["task"] in lineage_of(row).get("tokenizers", ())][f"{start} to {row['task']}"] = None
+    texts = {True: "trunk and tokenizer", False: "the trunk alone"}
+    parts = [f"{texts[both]} ({', '.join(names)})" for both, names in pairs.items() if names]
+    return f"Handed over from trained models: {'; '.join(parts)}." if parts else ""
 
 
 def describe_matching(conditions: Sequence[Condition]) -> dict[str, str]:
@@ -197,7 +221,7 @@ def run_table(rows: Sequence[ResultRow], labels: Mapping[int, str]) -> ReportTab
         rows: The rows of the runs. A joint run has one row per task.
         labels: A mapping from `id(row)` to the label of the row's condition.
     """
-    has_folds = any("fold" in row for row in rows)
+    has_folds, any_start = any("fold" in row for row in rows), any(map(lineage_of, rows))
     table: dict[str, dict[str, str]] = {}
     for row in rows:
         result, folder = row["result"], row["folder"]
@@ -213,10 +237,17 @@ def run_table(rows: Sequence[ResultRow], labels: Mapping[int, str]) -> ReportTab
             "memory": f"{format_range(memory)}B" if (memory := budget.get("peak_memory_bytes")) else EMPTY_CELL,
             "tokens/s": format_range(speed) if (speed := speeds.get("tokens_per_second")) else EMPTY_CELL,
             "parameters": format_range(result["parameters"]["total"]),
+            **({"pretraining tokens": _pretraining_cell(row)} if any_start else {}),
             "run": folder.name if folder else "",
         }
         table.setdefault(str(folder or id(row)), cells)
     return list(table.values())
+
+
+def _pretraining_cell(row: ResultRow) -> str:
+    """Return the tokens that the earlier training read, whether the comparison counts the tokens or not."""
+    tokens = lineage_of(row).get("pretraining", {}).get("tokens")
+    return EMPTY_CELL if tokens is None else format_range(tokens)
 
 
 def _other_metrics(condition: Condition) -> str:

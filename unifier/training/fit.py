@@ -109,6 +109,10 @@ class RunContext:
         return new_folder(self.trial.folder / TRIALS_FOLDER, f"{name}-seed{seed}")
 
 
+StartFn = Callable[[Experiment], Mapping[str, Any]]
+"""A function that loads initial weights into an experiment and returns the lineage, such as `load_start`."""
+
+
 class TrainFn(Protocol):
     """A function that trains and tests a model, such as `train_and_test`."""
 
@@ -134,6 +138,7 @@ def fit(
     encoded_tasks: MutableMapping[str, EncodedTask] | None = None,
     on_start: Callable[[Result], object] = lambda _: None,
     train: TrainFn = train_and_test,
+    start: StartFn = load_start,
 ) -> Result:
     """Run one experiment.
 
@@ -150,6 +155,7 @@ def fit(
         encoded_tasks: A mapping from task name to encoded task. Newly encoded tasks are added to the mapping.
         on_start: A function that is called with the unfinished result when the run's folder has been created.
         train: A function that trains and tests the model.
+        start: A function that loads initial weights into a new experiment, and returns the lineage of the run.
 
     Returns:
         The result of the run, which is also stored in result.json.
@@ -164,7 +170,7 @@ def fit(
     with ExitStack() as lock:
         if resume is not None:
             lock.enter_context(lock_folder(resume))
-        return _fit(build, settings, seed, context, resume, encoded_tasks, on_start, train, lock)
+        return _fit(build, settings, seed, context, resume, encoded_tasks, on_start, train, start, lock)
 
 
 def _fit(
@@ -176,6 +182,7 @@ def _fit(
     encoded_tasks: MutableMapping[str, EncodedTask] | None,
     on_start: Callable[[Result], object],
     train: TrainFn,
+    start: StartFn,
     lock: ExitStack,
 ) -> Result:
     check_seed(seed)
@@ -191,7 +198,7 @@ def _fit(
     if earlier and earlier["name"] != name:
         raise InputError(f'{resume} is a run of "{earlier["name"]}", so it cannot resume as a run of "{name}"')
     # A resumed run reads the weights from its checkpoint, and does not need the model from which the run started.
-    lineage = earlier.get("lineage", {}) if checkpoint else load_start(experiment)
+    lineage = earlier.get("lineage", {}) if checkpoint else start(experiment)
     model = UnifierModule(experiment)
     done = None
     if resume is not None:

@@ -1,6 +1,6 @@
 """Start of a run from the weights of a trained model."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,11 +13,15 @@ COSTS = ("tokens", "flops", "seconds")
 """The costs of a trained model that a run that starts from the model inherits."""
 
 
-def load_start(experiment: Experiment) -> dict[str, Any]:
+def load_start(experiment: Experiment, classes: Iterable[type] = ()) -> dict[str, Any]:
     """Load the weights of the model `start` into the trunk and the tokenizers. Return the lineage of the run.
 
     The lineage names the trained model, its hash, the tasks whose tokenizers were loaded, and the cost of all training
     before the run. Without `start`, the lineage is empty.
+
+    Args:
+        experiment: The experiment whose trunk and tokenizers are loaded.
+        classes: Classes of the trained model that are in no installed package and not in the experiment.
 
     Raises:
         InputError: The folder contains no model, or its trunk is of another class or shape.
@@ -25,8 +29,7 @@ def load_start(experiment: Experiment) -> dict[str, Any]:
     training = experiment.training
     if training.start is None:
         return {}
-    parts = (experiment.trunk, *(part for task in experiment.tasks.values() for part in (task.tokenizer, task.head)))
-    stored = read_model(find_model(training.start), [type(part) for part in parts])
+    stored = read_model(find_model(training.start), [*classes, *part_classes(experiment)])
     _load_trunk(training.start, experiment.trunk, stored.trunk)
     started = [
         name
@@ -39,6 +42,12 @@ def load_start(experiment: Experiment) -> dict[str, Any]:
         "tokenizers": started,
         "pretraining": pretraining_cost(stored.facts),
     }
+
+
+def part_classes(experiment: Experiment) -> set[type]:
+    """Return the classes of an experiment's trunk, tokenizers and heads."""
+    parts = (part for task in experiment.tasks.values() for part in (task.tokenizer, task.head))
+    return {type(part) for part in (experiment.trunk, *parts)}
 
 
 def pretraining_cost(facts: Mapping[str, Any]) -> dict[str, float]:

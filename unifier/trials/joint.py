@@ -1,14 +1,15 @@
-"""Joint training of several experiments on one trunk, with their budgets, and pretrained trunks for transfer."""
+"""Joint training of several experiments on one trunk, with their budgets, and shuffled trunks for transfer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, get_args
 
 import torch
-from torch import Tensor
 
 from unifier.comparison import MatchUnit
 from unifier.experiment import Experiment, Task, Training
+from unifier.models.folder import find_model, read_config
+from unifier.training.start import COSTS, pretraining_cost
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError
 
@@ -101,22 +102,41 @@ def with_budget(experiment: Experiment, unit: MatchUnit, amount: float) -> Exper
     return replace(experiment, training=replace(experiment.training, **budget))
 
 
+def subtract_pretraining(experiment: Experiment, unit: MatchUnit) -> Experiment:
+    """Return a copy of the experiment whose budget is smaller by the cost of the trained model that it starts from.
+
+    An experiment that starts from random weights is returned unchanged.
+
+    Raises:
+        InputError: The cost of the trained model is unknown in the given unit, or the budget is not larger.
+    """
+    training = experiment.training
+    if training.start is None:
+        return experiment
+    way_out = "or give the comparison count_pretraining=False"
+    if unit not in COSTS:
+        raise InputError(
+            f"start={training.start}: the cost of a trained model is not known in {unit}: "
+            f"give budget_unit={', '.join(COSTS)}, {way_out}"
+        )
+    facts = read_config(find_model(training.start))["facts"]
+    cost, budget = pretraining_cost(facts)[unit], getattr(training, unit)
+    if not facts.get("budget"):
+        raise InputError(
+            f"start={training.start}: the model's folder has no record of its cost: start elsewhere, {way_out}"
+        )
+    if cost >= budget:
+        raise InputError(
+            f"start={training.start}: the pretraining took {cost:,.0f} {unit}, and the budget is {budget:,.0f}: "
+            f"give a larger budget, {way_out}"
+        )
+    return replace(experiment, training=replace(training, **{unit: budget - cost}))
+
+
 def _task_budgets(experiment: Experiment, unit: MatchUnit) -> float:
     """Return the ratio of the experiment's budget to the budget of one task. Tasks may share steps, but not tokens."""
     count = len(experiment.tasks)
     return max(count / experiment.training.grad_accumulation, 1) if unit == "steps" else count
-
-
-def load_trunk(trunk: Trunk, weights: Mapping[str, Tensor], *, start: str) -> None:
-    """Load the trunk weights trained by the experiment `start` into another trunk.
-
-    Raises:
-        InputError: The trained weights and the trunk's weights have different shapes.
-    """
-    shapes = {name: tensor.shape for name, tensor in trunk.state_dict().items()}
-    if shapes != {name: getattr(weight, "shape", None) for name, weight in weights.items()}:
-        raise InputError(f"the trunk of {start} has another shape than the new trunk: use the same dim and depth")
-    trunk.load_state_dict(weights)
 
 
 def shuffle(trunk: Trunk, seed: int) -> None:

@@ -227,7 +227,15 @@ def cross_validation(make: ExperimentFn, given: Mapping[str, Any], seed: int) ->
     units: list[MatchUnit] = [unit for unit in BUDGET_UNITS if getattr(experiment.training, unit) is not None]
     if len(units) > 1:
         raise InputError(f"folds={folds}: {make.__name__} has the budgets {', '.join(units)}: give it only one")
-    comparison = Comparison(make.__name__, [make], settings, seeds, budget_unit=units[0], grid={"fold": numbers})
+    comparison = Comparison(
+        make.__name__,
+        [make],
+        settings,
+        seeds,
+        count_pretraining=False,  # All folds start from the same model, and a budget in epochs has no common unit.
+        budget_unit=units[0],
+        grid={"fold": numbers},
+    )
     return comparison, {**settings, "folds": folds, "seeds": seeds}
 
 

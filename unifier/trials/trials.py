@@ -18,12 +18,12 @@ from unifier.data.prepare import EncodedTask
 from unifier.experiment import Experiment
 from unifier.files import print_status, read_json
 from unifier.folders import RUN_ID, TRIALS_FOLDER, find_run_folder
-from unifier.network import check_weights
 from unifier.report.read_results import find_changed_data
-from unifier.training.checkpoint import load_resume_checkpoint, read_checkpoint
-from unifier.training.fit import RunContext, TrialContext, fit
+from unifier.training.checkpoint import load_resume_checkpoint
+from unifier.training.fit import RunContext, StartFn, TrialContext, fit
 from unifier.training.result import Interrupted, Result, RunFailed
-from unifier.trials.joint import budget_per_task, load_trunk, merge_experiments, shuffle, with_budget
+from unifier.training.start import load_start, part_classes
+from unifier.trials.joint import budget_per_task, merge_experiments, shuffle, subtract_pretraining, with_budget
 from unifier.trials.plan import (
     Trial,
     comparison_terms,
@@ -54,6 +54,8 @@ class FitFn(Protocol):
         resume: Path | None = None,
         encoded_tasks: MutableMapping[str, EncodedTask] | None = None,
         on_start: Callable[[Result], object] = ...,
+        *,
+        start: StartFn = ...,
     ) -> Result:
         """Train the experiment and return its result. See `unifier.training.fit.fit` for the arguments."""
         ...
@@ -169,6 +171,8 @@ class TrialRunner:
         self._num_planned = count_trials(comparison)
         self._encoded: dict[tuple[tuple[str, str], ...], dict[str, EncodedTask]] = {}
         self._budgets: dict[Any, tuple[str, float]] = {}
+        self._classes: set[type] = set()
+        """The classes of all experiments so far, with which the models of the trials are read."""
         for make in comparison.experiments:
             experiment_settings(comparison, make, first_varied(comparison))
 
@@ -251,6 +255,7 @@ class TrialRunner:
                 resume=self._resume_folder(trial),
                 encoded_tasks=self._encoded_tasks(trial),
                 on_start=record_start,
+                start=lambda experiment: self._load_start(experiment, trial),
             )
         except RunFailed as failure:
             result = failure.result
@@ -280,19 +285,30 @@ class TrialRunner:
                 sampling_temperature=self.comparison.sampling_temperature,
                 loss_weighting=self.comparison.loss_weighting,
             )
-            return replace(joint, training=training)
-        experiment = parts[0]
-        if trial.mode == "solo":
-            return experiment
+            experiment = replace(joint, training=training)
+        else:
+            experiment = parts[0]
+        if trial.mode == "transfer":
+            return replace(experiment, training=replace(experiment.training, trainable=trial.trainable))
+        if self.comparison.count_pretraining:
+            return subtract_pretraining(experiment, self.comparison.budget_unit)
+        return experiment
+
+    def _load_start(self, experiment: Experiment, trial: Trial) -> dict[str, Any]:
+        """Load the initial weights of a trial, and return the lineage of its run.
+
+        The entry `counted` of the lineage is True if the budget counts the cost of the earlier training.
+        """
         if (start := trial.start_trial()) is not None:
-            path = self._results[start.key].folder / "checkpoints" / "best.ckpt"
-            state: Mapping[str, Any] = read_checkpoint(path)["state_dict"]
-            weights = {name.removeprefix("trunk."): w for name, w in state.items() if name.startswith("trunk.")}
-            check_weights(experiment.trunk, weights, path)
-            load_trunk(experiment.trunk, weights, start=start.name)
+            folder, tokenizers = str(self._results[start.key].folder), self.comparison.start_tokenizers
+            training = replace(experiment.training, start=folder, start_tokenizers=tokenizers)
+            lineage = load_start(replace(experiment, training=training), self._classes)
+        else:
+            lineage = load_start(experiment)
         if trial.shuffled:
             shuffle(experiment.trunk, trial.seed)
-        return replace(experiment, training=replace(experiment.training, trainable=trial.trainable))
+        is_counted = self.comparison.count_pretraining and trial.mode != "transfer"
+        return {**lineage, "counted": is_counted} if lineage else {}
 
     def _build_part(self, make: ExperimentFn, trial: Trial) -> Experiment:
         """Build one experiment, named after its function, with the budget of the comparison."""
@@ -302,6 +318,9 @@ class TrialRunner:
             raise InputError(
                 f"transfer: the trunk of {make.__name__} is pretrained, but the controls need random trunks"
             )
+        if "transfer" in self.comparison.modes and (start := experiment.training.start) is not None:
+            raise InputError(f"transfer: {make.__name__} starts from {start}, but the controls need random trunks")
+        self._classes |= part_classes(experiment)
         if self.comparison.search is not None and experiment.training.refit:
             raise InputError(f"search={self.comparison.search}: a search needs validation scores: give refit=false")
         if SHARE in trial.varied:
