@@ -6,6 +6,7 @@ from .cli import run_this_file as run_this_file
 from .comparison import Comparison as Comparison
 from .data.dataloader import Augmentation as Augmentation
 from .data.dataloader import Batch as Batch
+from .data.dataloader import Objective as Objective
 from .data.source import Example as Example
 from .data.source import ScoreRange as ScoreRange
 from .data.source import Source as Source
@@ -20,6 +21,7 @@ from .heads.conv_decoder import ConvDecoderHead as ConvDecoderHead
 from .heads.hard_attention import HardAttentionHead as HardAttentionHead
 from .heads.head import IGNORE_INDEX as IGNORE_INDEX
 from .heads.head import Head as Head
+from .heads.masked_language_modeling import MaskedLanguageModelingHead as MaskedLanguageModelingHead
 from .heads.masked_reconstruction import MaskedReconstructionHead as MaskedReconstructionHead
 from .heads.prefix_lm import PrefixHead as PrefixHead
 from .heads.rnn_decoders import AdditiveHead as AdditiveHead
@@ -34,6 +36,7 @@ from .inference.translator import Translator as Translator
 from .launch import run as run
 from .network import Network as Network
 from .objectives.masked_patches import MaskedPatches as MaskedPatches
+from .objectives.masked_tokens import MaskedTokens as MaskedTokens
 from .tokenization import NO_POSITION as NO_POSITION
 from .tokenization import Audio as Audio
 from .tokenization import ContractError as ContractError

@@ -76,7 +76,9 @@ class Network(nn.Module):
         Raises:
             InputError: The head does not return one prediction per example.
         """
-        return self._predict_views(task, batch, lambda tokens, view: self.tasks[task].head.predict(tokens))
+        return self._predict_views(
+            task, batch, lambda tokens, view: self.tasks[task].head.predict_inputs(tokens, view.values)
+        )
 
     def evaluate_batch(self, task: str, batch: Batch) -> dict[int, Any]:
         """Return the predictions for the head's `metrics`, as in `predict_batch`. The batch contains the targets."""

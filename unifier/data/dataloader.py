@@ -16,7 +16,7 @@ from torch import Tensor
 from unifier.data.encoding import EncodedSplit
 from unifier.data.storage import Crop
 from unifier.heads.head import IGNORE_INDEX
-from unifier_tokenizers import NO_POSITION, Tokenizer, Tokens
+from unifier_tokenizers import NO_POSITION, Tokenizer, Tokens, Units
 from unifier_tokenizers.configurable import Configurable
 from unifier_tokenizers.tokens import has_no_padding, is_batch_constant
 
@@ -158,6 +158,12 @@ class Objective(Configurable, ABC):
         Args:
             batch: The examples.
             generators: One random generator per example.
+        """
+
+    def check(self, units: Units) -> None:
+        """Raise InputError if an encoded example cannot be used. The default implementation accepts every example.
+
+        The setting `bad_examples` determines whether the error stops the run, or the example is left out.
         """
 
     def planned_lengths(self, lengths: Lengths) -> Lengths:

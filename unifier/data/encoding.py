@@ -128,6 +128,7 @@ def encode_split(
     tokenizer: Tokenizer,
     head: Head,
     *,
+    check: Callable[[Units], None] | None = None,
     bad_examples: BadExamples = "stop",
     num_workers: int | None = None,
     desc: str = "examples",
@@ -138,6 +139,7 @@ def encode_split(
         examples: The split.
         tokenizer: Tokenizer of the inputs.
         head: Head that encodes the targets.
+        check: Function that raises InputError for an encoded input that cannot be used, or None.
         bad_examples: "skip" leaves out examples that cannot be read. "stop" raises an error.
         num_workers: Number of worker processes; see `ordered_map`.
         desc: Description of the split in messages, such as "digits, train".
@@ -151,7 +153,9 @@ def encode_split(
     """
     encoded = EncodedSplit()
     skipped: dict[int, str] = {}
-    results = ordered_map(examples, partial(_encode_example, tokenizer, head), num_workers=num_workers, desc=desc)
+    results = ordered_map(
+        examples, partial(_encode_example, tokenizer, head, check), num_workers=num_workers, desc=desc
+    )
     for index, (values, positions, target) in yield_readable(results, skipped, bad_examples, desc):
         try:
             encoded.add(Units(values, positions), target, index)
@@ -256,12 +260,16 @@ class _EncodingDataset(Dataset[Arrays | str]):
             return failure_reason(self.examples, index, error)
 
 
-def _encode_example(tokenizer: Tokenizer, head: Head, example: Example) -> tuple[Tensor, ...]:
+def _encode_example(
+    tokenizer: Tokenizer, head: Head, check: Callable[[Units], None] | None, example: Example
+) -> tuple[Tensor, ...]:
     """Encode an example: return its values, positions and target.
 
     Raises InputError if the target has a gradient, or a data type that cannot be stored.
     """
     units, target = encode_units(tokenizer, example), head.encode(example.target)
+    if check is not None:
+        check(units)
     if not isinstance(target, Tensor) or target.requires_grad:  # pyright: ignore[reportUnnecessaryIsInstance]
         kind = "a tensor with a gradient" if isinstance(target, Tensor) else f"a {type(target).__name__}"  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"{type(head).__name__}.encode gives {kind}: a tensor without a gradient is expected")

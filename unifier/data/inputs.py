@@ -12,7 +12,7 @@ from PIL import Image
 from unifier.data.audio_files import read_audio
 from unifier.data.image_files import PixelArray, read_image
 from unifier.data.readers import Archive
-from unifier_tokenizers import Audio, InputError, Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer
+from unifier_tokenizers import Audio, InputError, MarkedText, Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer
 from unifier_tokenizers.audio import AudioTokenizer
 from unifier_tokenizers.configurable import Configurable
 from unifier_tokenizers.image import to_array
@@ -87,12 +87,15 @@ class AudioReader(InputReader):
 class TextReader(InputReader):
     """Preparation of texts, which are not changed. A file contains one text per line."""
 
+    marked: bool = False
+    """True if the names of extra entries of the vocabulary mean these entries (see `MarkedText`)."""
+
     def __call__(self, path: Path) -> str:
         raise InputError(f"{path}: a text is expected, not a file; read the lines of the file")
 
     def prepare(self, value: Any) -> str:
         if isinstance(value, str):
-            return value
+            return MarkedText(value) if self.marked else value
         raise InputError(f"a text is expected, not {type(value).__name__}")
 
 
@@ -128,15 +131,23 @@ class RawReader(InputReader):
         return value
 
 
-def reader_of(source: object, tokenizer: Tokenizer) -> InputReader:
-    """Return the preparation of a source's inputs: its attribute `reader`, or a default for the class of tokenizer."""
+def reader_of(source: object, tokenizer: Tokenizer, *, marked: bool = False) -> InputReader:
+    """Return the preparation of a source's inputs: its attribute `reader`, or a default for the class of tokenizer.
+
+    Args:
+        source: The data set.
+        tokenizer: The tokenizer.
+        marked: See `TextReader`.
+    """
     reader = getattr(source, "reader", None)
     if isinstance(reader, InputReader):
         return reader
     if isinstance(tokenizer, Mixture):
-        return MixtureReader({name: reader_of(None, member) for name, member in tokenizer.members.items()})
+        return MixtureReader(
+            {name: reader_of(None, member, marked=marked) for name, member in tokenizer.members.items()}
+        )
     if isinstance(tokenizer, PatchTokenizer):
         return ImageReader(1 if tokenizer.channels == 1 else 3)
     if isinstance(tokenizer, AudioTokenizer):
         return AudioReader()
-    return TextReader() if isinstance(tokenizer, SubwordTokenizer) else RawReader()
+    return TextReader(marked) if isinstance(tokenizer, SubwordTokenizer) else RawReader()

@@ -15,6 +15,7 @@ from numpy.random import RandomState
 from torch import Tensor
 
 from unifier.data.cache import load_or_encode
+from unifier.data.dataloader import Objective
 from unifier.data.dataset import Examples, open_split
 from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.data.source import (
@@ -52,7 +53,13 @@ class EncodedTask:
 
 
 def prepare_task(
-    source: Source, tokenizer: Tokenizer, head: Head, *, bad_examples: BadExamples, num_workers: int | None
+    source: Source,
+    tokenizer: Tokenizer,
+    head: Head,
+    objective: Objective | None = None,
+    *,
+    bad_examples: BadExamples,
+    num_workers: int | None,
 ) -> EncodedTask:
     """Encode a task's three splits, or load their inputs from the cache.
 
@@ -60,6 +67,7 @@ def prepare_task(
         source: The data set.
         tokenizer: Tokenizer of the inputs.
         head: Head that encodes the targets.
+        objective: The objective, which may refuse examples, or None. Inputs in the cache are not checked.
         bad_examples: "skip" leaves out examples that cannot be encoded. "stop" raises an error.
         num_workers: Number of worker processes; see `ordered_map`.
 
@@ -76,7 +84,13 @@ def prepare_task(
             splits[split], reasons = cached.split(examples, head, bad_examples=bad_examples, desc=desc)
         else:
             splits[split], reasons = encode_split(
-                examples, tokenizer, head, bad_examples=bad_examples, num_workers=num_workers, desc=desc
+                examples,
+                tokenizer,
+                head,
+                check=objective and objective.check,
+                bad_examples=bad_examples,
+                num_workers=num_workers,
+                desc=desc,
             )
             _check_repeatable(source, head, split, splits[split])
         _check_layout(desc, splits[split], splits["train"])

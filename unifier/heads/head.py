@@ -41,6 +41,12 @@ class Head(Configurable, nn.Module, ABC):
     `max_score=None`.
     """
 
+    marked_text: bool = False
+    """True if the names of extra entries of the vocabulary mean these entries in the texts that a model answers.
+
+    For example, "<mask>" in such a text is a gap. The texts of training are ordinary texts (see `MarkedText`).
+    """
+
     num_passes: int = 1
     """The number of copies of a training batch that the loss needs, concatenated along B. R-Drop needs two copies."""
 
@@ -67,6 +73,18 @@ class Head(Configurable, nn.Module, ABC):
 
         This method runs in validation, test and inference, but not in training.
         """
+
+    def predict_inputs(self, tokens: Tokens, values: Tensor) -> Sequence[Any]:
+        """Return one prediction per example of new inputs, on the CPU. Only inference calls this method.
+
+        The default implementation calls `predict`. A head whose answer depends on the input itself, such as the places
+        of gaps in a text, overrides this method.
+
+        Args:
+            tokens: The trunk's tokens (B, D, N).
+            values: The values of the input (B, ..., N).
+        """
+        return self.predict(tokens)
 
     def evaluate(self, tokens: Tokens, target: Tensor) -> Sequence[Any]:
         """Return one prediction per example for `metrics`, on the CPU. Validation and test call this method.

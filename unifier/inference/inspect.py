@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from unifier.comparison import Comparison
 from unifier.config import build_comparison, build_described, check_settings, load_experiment, parse_setting
-from unifier.data.dataloader import Batch, collate
+from unifier.data.dataloader import Batch, apply_objective, collate
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.data.source import BadExamples, Example, name_of, readable_examples
@@ -62,7 +62,7 @@ def show_experiment(experiment: Experiment) -> None:
     print(f"experiment {experiment.name}")
     for name, task in experiment.tasks.items():
         example, splits[name] = first_readable(task, experiment.training.bad_examples)
-        batch = collate(splits[name], [0])
+        batch = objective_batch(task, collate(splits[name], [0]))
         with torch.no_grad():
             tokens = batch.embed(task.tokenizer)
             output = task.head.run_trunk(network.trunk, tokens)
@@ -87,6 +87,11 @@ def show_experiment(experiment: Experiment) -> None:
             print(f"  {line}")
 
 
+def objective_batch(task: Task, batch: Batch) -> Batch:
+    """Return a batch with the targets of the task's objective, or unchanged if the task has no objective."""
+    return batch if task.objective is None else apply_objective(task.objective, batch)
+
+
 def first_readable(task: Task, bad_examples: BadExamples) -> tuple[Example, EncodedSplit]:
     """Return the first readable training example, raw and encoded.
 
@@ -96,7 +101,9 @@ def first_readable(task: Task, bad_examples: BadExamples) -> tuple[Example, Enco
     first_error: InputError | None = None
     for example in readable_examples(open_split(task.source, "train"), bad_examples=bad_examples):
         try:
-            return example, encode_split([example], task.tokenizer, task.head, desc=name_of(task.source))[0]
+            check = task.objective and task.objective.check
+            desc = name_of(task.source)
+            return example, encode_split([example], task.tokenizer, task.head, check=check, desc=desc)[0]
         except InputError as error:
             if bad_examples == "stop":
                 raise
@@ -129,7 +136,9 @@ def estimate_training(experiment: Experiment, network: Network, splits: Mapping[
     for name, split in splits.items():
         count = max(training.batch_tokens // lengths[name], 1)
         num_small = math.ceil(count / SMALL_BATCH_DIVISOR)
-        single, small, batch = (collate(split, [0] * n).to(device) for n in (1, num_small, count))
+        single, small, batch = (
+            objective_batch(experiment.tasks[name], collate(split, [0] * n)).to(device) for n in (1, num_small, count)
+        )
         with FlopCounterMode(display=False) as counter:  # The first step warms up the device.
             _time_step(network, optimizer, name, single, training)
         flops += counter.get_total_flops() * count

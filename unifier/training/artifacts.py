@@ -115,7 +115,7 @@ def save_model(result: Result, experiment: Experiment, model: UnifierModule) -> 
         name: ModelTask(
             task.tokenizer,
             task.head,
-            reader_of(task.source, task.tokenizer),
+            reader_of(task.source, task.tokenizer, marked=task.head.marked_text),
             longest[name],
             task.tta,
             task.objective,

@@ -287,7 +287,12 @@ def encode_tasks(experiment: Experiment, known: MutableMapping[str, EncodedTask]
         score_range_of(task.source)  # Check the range before encoding, which may take hours.
     for name, task in new_tasks.items():
         known[name] = prepare_task(
-            task.source, task.tokenizer, task.head, bad_examples=training.bad_examples, num_workers=training.num_workers
+            task.source,
+            task.tokenizer,
+            task.head,
+            task.objective,
+            bad_examples=training.bad_examples,
+            num_workers=training.num_workers,
         )
     return {name: known[name] for name in experiment.tasks}
 

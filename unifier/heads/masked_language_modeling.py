@@ -1,0 +1,168 @@
+"""The head of masked language models, which predicts hidden tokens as entries of the vocabulary."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from unifier.heads.head import IGNORE_INDEX, Head
+from unifier.nn.cross_entropy import projected_cross_entropy
+from unifier.nn.linear import Linear, linear
+from unifier.nn.precision import LayerNorm, to_compute_dtype
+from unifier_tokenizers import InputError, Tokens, Vocabulary
+
+MASK = "<mask>"
+"""The extra entry of a vocabulary that replaces hidden tokens. In the inputs of a trained model, the entry is a gap."""
+
+TOP_WORDS = 5
+"""The number of likeliest words for each gap of an input."""
+
+CHUNK_ROWS = 1024
+"""The number of hidden tokens whose logits are in memory at the same time, in validation and inference."""
+
+
+@final
+class HiddenTokens(NamedTuple):
+    """The answers for the hidden tokens of one example."""
+
+    nats: float
+    """The sum of the negative log-likelihoods of the hidden tokens."""
+    expected: list[int]
+    """The ids of the hidden tokens."""
+    predicted: list[int]
+    """The likeliest id for each hidden token."""
+
+
+@final
+class Candidate(NamedTuple):
+    """A word that may fill a gap, and its probability."""
+
+    word: str
+    probability: float
+
+
+@final
+class MaskedLanguageModelingHead(Head):
+    """The head of a masked language model (Devlin et al. 2019, section 3.1).
+
+    A linear layer, GELU and a norm convert the trunk's token at each hidden place. The output projection is the
+    transposed embedding. The targets come from the objective `MaskedTokens`. In an input of a trained model, each
+    "<mask>" is a gap, and the prediction contains the likeliest words for each gap.
+    """
+
+    marked_text = True
+
+    def __init__(self, vocabulary: Vocabulary, dim: int, *, embedding: nn.Embedding) -> None:
+        """Build the head.
+
+        Args:
+            vocabulary: The tokenizer's vocabulary with V entries, one of which is "<mask>".
+            dim: D, the number of features of a token.
+            embedding: The tokenizer's embedding (V, D), which is also the output projection.
+        """
+        super().__init__()
+        self.mask_id = find_mask(vocabulary)
+        if embedding.weight.shape != (len(vocabulary), dim):
+            shape = tuple(embedding.weight.shape)
+            raise InputError(f"the shared embedding has the shape {shape}, but the head needs {(len(vocabulary), dim)}")
+        self.vocabulary, self.dim, self.embedding = vocabulary, dim, embedding
+        self.transform = nn.Sequential(Linear(dim, dim), nn.GELU(), LayerNorm(dim))
+        self._special = [i for i in range(len(vocabulary)) if vocabulary.is_special(i)]
+
+    def encode(self, target: object) -> Tensor:
+        """Return 0, because the objective defines the targets."""
+        return torch.tensor(0)
+
+    def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
+        """Return the cross-entropy of the hidden tokens.
+
+        Args:
+            tokens: The trunk's tokens (B, D, N).
+            target: The ids (B, N) of the hidden tokens, and `IGNORE_INDEX` at all other places.
+        """
+        is_hidden = target != IGNORE_INDEX
+        hidden = to_compute_dtype(self.transform(_select(tokens, is_hidden)))
+        return projected_cross_entropy(hidden, self.embedding.weight, target[is_hidden])
+
+    def predict(self, tokens: Tokens) -> list[list[list[Candidate]]]:
+        """Return the likeliest words for every token of each example."""
+        return self._candidates(tokens, tokens.mask)
+
+    def predict_inputs(self, tokens: Tokens, values: Tensor) -> list[list[list[Candidate]]]:
+        """Return the likeliest words for each gap of each example, best first.
+
+        Args:
+            tokens: The trunk's tokens (B, D, N).
+            values: The ids (B, N) of the input.
+
+        Raises:
+            InputError: If an example has no gap.
+        """
+        is_gap = values == self.mask_id
+        if not is_gap.any(1).all():
+            raise InputError(f"the text has no {MASK}: write {MASK} in place of each word that the model shall predict")
+        return self._candidates(tokens, is_gap)
+
+    def evaluate(self, tokens: Tokens, target: Tensor) -> list[HiddenTokens]:
+        is_hidden = target != IGNORE_INDEX
+        counts, expected = is_hidden.sum(1).tolist(), target[is_hidden]
+        nats, predicted = [expected.new_zeros(0, dtype=torch.float64)], [expected[:0]]
+        for rows, ids in zip(_select(tokens, is_hidden).split(CHUNK_ROWS), expected.split(CHUNK_ROWS), strict=True):
+            logits = self._logits(rows)
+            nats.append(functional.cross_entropy(logits, ids, reduction="none").detach().double())
+            predicted.append(logits.argmax(-1))
+        parts = (torch.cat(part).cpu().split(counts) for part in (nats, [expected], predicted))
+        return [
+            HiddenTokens(float(own.sum()), ids.tolist(), answers.tolist())
+            for own, ids, answers in zip(*parts, strict=True)
+        ]
+
+    def metrics(self, predictions: Sequence[HiddenTokens], targets: Sequence[Any]) -> dict[str, float]:
+        """Return the accuracy of the hidden tokens in percent, and their mean loss as "nats" and "perplexity"."""
+        count = sum(len(example.expected) for example in predictions)
+        right = sum(map(_count_right, predictions))
+        nats = sum(example.nats for example in predictions) / count
+        return {"accuracy": 100 * right / count, "nats": nats, "perplexity": math.exp(nats)}
+
+    def describe(self, prediction: HiddenTokens | list[list[Candidate]]) -> str:
+        """Return the likeliest words for the gaps, or the hidden words with the model's answers."""
+        if isinstance(prediction, HiddenTokens):
+            pairs = zip(*map(self.vocabulary.tokens, (prediction.expected, prediction.predicted)), strict=True)
+            words = ", ".join(word if word == answer else f"{word} (not {answer})" for word, answer in pairs)
+            return f"{_count_right(prediction)} of {len(prediction.expected)} right: {words}"
+        return "; ".join(", ".join(f"{word} ({p:.0%})" for word, p in candidates) for candidates in prediction)
+
+    def _logits(self, rows: Tensor) -> Tensor:
+        """Map the trunk's tokens (R, D) to logits (R, V) in float32."""
+        return linear(to_compute_dtype(self.transform(rows)), self.embedding.weight).float()
+
+    def _candidates(self, tokens: Tokens, places: Tensor) -> list[list[list[Candidate]]]:
+        """Return the likeliest words at each of the places (B, N)."""
+        found: list[list[Candidate]] = []
+        for rows in _select(tokens, places).split(CHUNK_ROWS):
+            logits = self._logits(rows)
+            logits[:, self._special] = -math.inf  # A special entry is no word, and is never hidden in training.
+            best = logits.softmax(-1).topk(min(TOP_WORDS, logits.shape[1] - len(self._special)))
+            for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+                found.append([Candidate(*pair) for pair in zip(self.vocabulary.tokens(ids), values, strict=True)])
+        answers = iter(found)
+        return [[next(answers) for _ in range(count)] for count in places.sum(1).tolist()]
+
+
+def find_mask(vocabulary: Vocabulary) -> int:
+    """Return the id of the entry "<mask>", or raise InputError if the vocabulary has no such entry."""
+    if MASK not in vocabulary.extra:
+        raise InputError(f'the vocabulary has no entry {MASK}: learn it with Vocabulary.fit(..., extra=("{MASK}",))')
+    return vocabulary.extra[MASK]
+
+
+def _select(tokens: Tokens, places: Tensor) -> Tensor:
+    """Return the tokens (R, D) at R places (B, N), in the order of the examples."""
+    return tokens.matrix.mT.flatten(0, 1).index_select(0, places.flatten().nonzero()[:, 0])
+
+
+def _count_right(example: HiddenTokens) -> int:
+    return sum(word == answer for word, answer in zip(example.expected, example.predicted, strict=True))

@@ -1,0 +1,85 @@
+"""The objective of masked language models: some tokens of a text are replaced, and become the targets."""
+
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unifier.data.dataloader import Batch, Lengths, Objective
+from unifier.heads.head import IGNORE_INDEX
+from unifier.heads.masked_language_modeling import find_mask
+from unifier_tokenizers import InputError, Units, Vocabulary
+
+
+@final
+class MaskedTokens(Objective):
+    """Random choice of hidden tokens (Devlin et al. 2019, section 3.1).
+
+    The number of hidden tokens of an example is the share of its tokens that are no special entries, rounded. At least
+    one token is hidden, and at least one of several tokens is shown. Each hidden token is replaced by "<mask>" or by a
+    random entry, or is not changed. The target (B, N) contains the ids of the hidden tokens, and `IGNORE_INDEX` at all
+    other places. The texts of each epoch get new hidden tokens (Liu et al. 2019, section 4.1).
+    """
+
+    def __init__(
+        self, vocabulary: Vocabulary, share: float = 0.15, *, mask_share: float = 0.8, random_share: float = 0.1
+    ) -> None:
+        """Store the settings.
+
+        Args:
+            vocabulary: The tokenizer's vocabulary, one of whose entries is "<mask>".
+            share: The share of the tokens of an example that are hidden.
+            mask_share: The share of the hidden tokens that are replaced by "<mask>".
+            random_share: The share of the hidden tokens that are replaced by a random entry.
+        """
+        if not 0 < share < 1:
+            raise InputError(f"share={share}: a share of hidden tokens above 0 and below 1 is expected")
+        if min(mask_share, random_share) < 0 or not 0 < mask_share + random_share <= 1:
+            raise InputError(
+                f"mask_share={mask_share}, random_share={random_share}: two shares with a sum above 0 and at most 1 "
+                "are expected, because the objective must replace some of the hidden tokens"
+            )
+        self.share, self.mask_share, self.random_share = share, mask_share, random_share
+        self.mask_id = find_mask(vocabulary)
+        self.may_hide = torch.tensor([not vocabulary.is_special(i) for i in range(len(vocabulary))])
+        """(V,), True for the entries that may be hidden."""
+        self.words = self.may_hide.nonzero()[:, 0]
+        """The ids of the entries that may be hidden."""
+
+    def check(self, units: Units) -> None:
+        if units.values.ndim != 1 or units.values.is_floating_point():
+            raise InputError("only ids of subwords can be hidden: use a SubwordTokenizer")
+        if not self.may_hide[units.values].any():
+            raise InputError("the text has no token that can be hidden, because all its words are unknown")
+
+    def __call__(self, batch: Batch, generators: Sequence[torch.Generator]) -> Batch:
+        rows, columns = list[int](), list[torch.Tensor]()
+        draws, words = list[torch.Tensor](), list[torch.Tensor]()
+        may_hide = self.may_hide[batch.values] & batch.mask
+        for row, generator in enumerate(generators):
+            places = may_hide[row].nonzero()[:, 0]
+            if not len(places):
+                raise InputError("a text has no token that can be hidden: give a longer text")
+            count = int(self._num_hidden(np.array(len(places))))
+            rows += [row] * count
+            columns.append(places[torch.randperm(len(places), generator=generator)[:count]])
+            draws.append(torch.rand(count, generator=generator))
+            words.append(self.words[torch.randint(len(self.words), (count,), generator=generator)])
+        chosen = torch.tensor(rows), torch.cat(columns)
+        draw, word, original = torch.cat(draws), torch.cat(words), batch.values[chosen]
+        replaced = torch.where(draw < self.mask_share + self.random_share, word.to(original.dtype), original)
+        values, target = batch.values.clone(), torch.full_like(batch.values, IGNORE_INDEX, dtype=torch.int64)
+        values[chosen] = replaced.masked_fill(draw < self.mask_share, self.mask_id)
+        target[chosen] = original.long()
+        return batch._replace(values=values, target=target)
+
+    def planned_lengths(self, lengths: Lengths) -> Lengths:
+        num_tokens = lengths[:, 0]
+        # The end token cannot be hidden. The number of unknown words is not known here.
+        return np.stack([num_tokens, self._num_hidden(num_tokens - 1)], 1).astype(lengths.dtype)
+
+    def _num_hidden(self, counts: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Return the number of hidden tokens of examples with `counts` tokens that may be hidden."""
+        return np.rint(self.share * counts).astype(np.int64).clip(1, np.maximum(counts - 1, 1))
