@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.serving.conftest import LABELS, make_model, picture, running, sound
+from tests.serving.conftest import make_model, picture, running, sound
+from tests.small_models import LABELS
 from unifier import Model
 from unifier.data.inputs import ImageReader
 

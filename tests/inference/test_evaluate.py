@@ -10,32 +10,16 @@ import torch
 from PIL import Image
 from sklearn.metrics import accuracy_score, confusion_matrix, precision_recall_fscore_support, roc_auc_score
 
-from unifier import (
-    ClassificationHead,
-    PatchTokenizer,
-    SubwordTokenizer,
-    TaggingHead,
-    TranslationHead,
-    Vocabulary,
-    create_trunk,
-    load,
-)
+from tests.small_models import D, save_model
+from unifier import ClassificationHead, PatchTokenizer, TaggingHead, load
 from unifier.cli import main
-from unifier.data.inputs import reader_of
-from unifier.models.folder import ModelTask, StoredModel, write_model
 
-D, LABELS = 16, ["circle", "line", "square"]
-VOCABULARY = Vocabulary.fit(["one two three", "four five six"], size=280)
+LABELS = ["circle", "line", "square"]
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 
-def saved(folder: Path, tokenizer: Any, head: Any) -> str:
-    for layer in (module for module in head.modules() if isinstance(module, torch.nn.Linear)):
-        torch.nn.init.normal_(layer.weight, generator=torch.Generator().manual_seed(0))
-    task = ModelTask(tokenizer, head, reader_of(None, tokenizer), longest=20)
-    trunk = create_trunk("transformer", D, 1, 2, D)
-    write_model(folder / "model", StoredModel("shapes", trunk, {"shapes": task}, 64, {"scores": {}}), "card")
-    return str(folder / "model")
+def shapes() -> tuple[Any, Any]:
+    return PatchTokenizer(D), ClassificationHead(LABELS, D)
 
 
 def picture(seed: int) -> np.ndarray[Any, Any]:
@@ -60,8 +44,7 @@ def evaluation(model: str, data: Path | str, out: Path, *options: str) -> dict[s
 def test_class_folders_have_the_scores_of_scikit_learn(
     classes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    torch.manual_seed(0)
-    model = saved(tmp_path, PatchTokenizer(D), ClassificationHead(LABELS, D))
+    model = save_model(tmp_path, shapes=shapes())
     found = evaluation(model, classes, tmp_path / "out")
     files = sorted(classes.glob("*/*.png"))
     true = [path.parent.name for path in files]
@@ -81,7 +64,7 @@ def test_class_folders_have_the_scores_of_scikit_learn(
 
 
 def test_table_has_tags_and_a_test_split(classes: Path, tmp_path: Path) -> None:
-    model = saved(tmp_path, PatchTokenizer(D), TaggingHead(["odd", "third"], D))
+    model = save_model(tmp_path, shapes=(PatchTokenizer(D), TaggingHead(["odd", "third"], D)))
     files = sorted(classes.glob("*/*.png"))
     tags = [["odd"] * (int(path.stem) % 2) + ["third"] * (int(path.stem) % 3 == 0) for path in files]
     rows = [f"{path.relative_to(classes)},{'; '.join(tag)},test" for path, tag in zip(files, tags, strict=True)]
@@ -96,8 +79,7 @@ def test_table_has_tags_and_a_test_split(classes: Path, tmp_path: Path) -> None:
 
 
 def test_pairs_of_texts_are_translated_and_bad_pairs_are_counted(tmp_path: Path) -> None:
-    text = SubwordTokenizer(VOCABULARY, D)
-    model = saved(tmp_path, text, TranslationHead(VOCABULARY, D, depth=1, heads=2, ffn_dim=D))
+    model = save_model(tmp_path, "translation")
     (tmp_path / "a.en").write_text("one two\nfour\n\nsix\n")
     (tmp_path / "a.de").write_text("one two\nfour\nfive\nsix\n")
     data = f"{tmp_path / 'a.en'},{tmp_path / 'a.de'}"
@@ -141,7 +123,7 @@ def test_bad_data_is_one_line(
     }
     for name, content in contents.items():
         (tmp_path / name).write_text(content)
-    model = saved(tmp_path, PatchTokenizer(D), ClassificationHead(LABELS, D))
+    model = save_model(tmp_path, shapes=shapes())
     assert main(["evaluate", model, data, *options]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)

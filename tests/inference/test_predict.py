@@ -5,9 +5,8 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +15,16 @@ import pytest
 import torch
 from PIL import Image
 
-from unifier import (
-    ClassificationHead,
-    Mixture,
-    Model,
-    PatchTokenizer,
-    PrefixHead,
-    SubwordTokenizer,
-    TaggingHead,
-    TranslationHead,
-    Vocabulary,
-    create_trunk,
-)
+from tests.small_models import LABELS, D, save_model, small_model
+from unifier import ClassificationHead, Model, PatchTokenizer
 from unifier.cli import main
-from unifier.data.inputs import reader_of
+from unifier.data.inputs import ImageReader
 from unifier.inference import stream
 from unifier.inference.inputs import Input, read_inputs
 from unifier.inference.translate import AlignmentPage
-from unifier.models.folder import ModelTask, StoredModel, write_model
+from unifier.models.folder import write_model
 from unifier_tokenizers import InputError
 
-D = 16
-VOCABULARY = Vocabulary.fit(["one two three", "four five six"], size=280)
-LABELS = ["red", "green", "blue"]
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -52,39 +38,6 @@ def one_thread() -> Iterator[None]:
 def picture(seed: int) -> np.ndarray[Any, Any]:
     rng = np.random.default_rng(seed)
     return rng.integers(0, 256, (4 * int(rng.integers(1, 5)), 8, 3), np.uint8)
-
-
-def text_task() -> ModelTask:
-    return task(SubwordTokenizer(VOCABULARY, D), ClassificationHead(LABELS, D))
-
-
-def task(tokenizer: Any, head: Any) -> ModelTask:
-    for layer in (module for module in head.modules() if isinstance(module, torch.nn.Linear)):
-        torch.nn.init.normal_(layer.weight)  # Clear differences between the labels.
-    return ModelTask(tokenizer, head, reader_of(None, tokenizer), longest=8)
-
-
-TASKS: dict[str, Callable[[], ModelTask]] = {
-    "text": text_task,
-    "picture": lambda: task(PatchTokenizer(D), ClassificationHead(LABELS, D)),
-    "tags": lambda: task(PatchTokenizer(D), TaggingHead(LABELS, D)),
-    "translation": lambda: task(SubwordTokenizer(VOCABULARY, D), TranslationHead(VOCABULARY, D, depth=1, heads=2)),
-    "prefix": lambda: task(SubwordTokenizer(VOCABULARY, D), PrefixHead(VOCABULARY, D)),
-    "mixture": lambda: task(
-        Mixture({"caption": SubwordTokenizer(VOCABULARY, D), "image": PatchTokenizer(D)}), ClassificationHead(LABELS, D)
-    ),
-}
-
-
-def stored(*kinds: str) -> StoredModel:
-    torch.manual_seed(0)
-    tasks = {kind: TASKS[kind]() for kind in kinds}
-    return StoredModel("small", create_trunk("transformer", D, 1, 2, D), tasks, 16, {"scores": {}})
-
-
-def saved(folder: Path, *kinds: str) -> str:
-    write_model(folder / "model", stored(*kinds), "card")
-    return str(folder / "model")
 
 
 def rows(out: str) -> list[dict[str, str]]:
@@ -104,7 +57,7 @@ def pictures(tmp_path: Path) -> Path:
 
 
 def test_stream_keeps_the_order_and_each_prediction_equals_the_prediction_alone() -> None:
-    model = Model(stored("picture"), Path("model"))
+    model = Model(small_model("picture"), Path("model"))
     inputs = [picture(seed) for seed in range(40)]
     streamed = numbers(model.predictions(iter(inputs)))
     assert np.ptp(streamed, 0).max() > 0.1
@@ -121,14 +74,14 @@ def test_stream_reads_only_a_window_ahead(monkeypatch: pytest.MonkeyPatch) -> No
         for read in range(1, 1000):
             yield "one two" if read != 100 else stream.Pause()
 
-    model = Model(stored("text"), Path("model"))
+    model = Model(small_model("text"), Path("model"))
     ahead = [read - number for number, _ in enumerate(model.predictions(inputs()))]
     assert max(ahead) < 200
     assert ahead[98] < 3, "nothing waits for an input after a pause"
 
 
 def test_bad_input_fails_alone() -> None:
-    model = Model(stored("text"), Path("model"))
+    model = Model(small_model("text"), Path("model"))
     inputs = ["one", "", "two", 3, "six " * 100]
     results = list(model.predictions(inputs, bad_inputs="yield"))
     assert [isinstance(result, InputError) for result in results] == [False, True, False, True, True]
@@ -139,8 +92,8 @@ def test_bad_input_fails_alone() -> None:
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 0), ("bfloat16", 0.1), ("int8", 0.1)])
 def test_number_type_changes_predictions_little_and_alike_in_every_batch(dtype: Any, tolerance: float) -> None:
     inputs = [picture(seed) for seed in range(20)]
-    exact = numbers(Model(stored("picture"), Path("model")).predictions(inputs))
-    model = Model(stored("picture"), Path("model")).to("cpu", dtype)
+    exact = numbers(Model(small_model("picture"), Path("model")).predictions(inputs))
+    model = Model(small_model("picture"), Path("model")).to("cpu", dtype)
     rounded = numbers(model.predictions(inputs))
     np.testing.assert_allclose(rounded, exact, atol=tolerance)
     assert tolerance == 0 or abs(rounded - exact).max() > 1e-5
@@ -150,18 +103,18 @@ def test_number_type_changes_predictions_little_and_alike_in_every_batch(dtype: 
 
 def test_int8_cannot_return_to_float32() -> None:
     with pytest.raises(InputError, match="int8"):
-        Model(stored("text"), Path("model")).to("cpu", "int8").to("cpu")
+        Model(small_model("text"), Path("model")).to("cpu", "int8").to("cpu")
 
 
 def test_folder_gives_one_row_per_file(pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = saved(tmp_path, "picture")
+    model = save_model(tmp_path, "picture")
     (pictures / "notes.md").write_text("left out")
     assert main(["predict", model, str(pictures), str(pictures / "1.png")]) == 0
     out, err = capsys.readouterr()
     assert ".md" in err
     names = ["1.png", "2.png", "b/3.png", "1.png"]
     assert [row["input"] for row in rows(out)] == [str(pictures / name) for name in names]
-    expected = Model(stored("picture"), Path(model)).predictions([picture(seed) for seed in (0, 1, 2, 0)])
+    expected = Model(small_model("picture"), Path(model)).predictions([picture(seed) for seed in (0, 1, 2, 0)])
     for row, probabilities in zip(rows(out), expected, strict=True):
         assert row["label"] == LABELS[int(probabilities.argmax())]
         assert float(row["probability"]) == pytest.approx(float(probabilities.max()), rel=1e-3)
@@ -170,7 +123,7 @@ def test_folder_gives_one_row_per_file(pictures: Path, tmp_path: Path, capsys: p
 def test_table_of_a_mixture_and_top_k(pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = pictures / "table.csv"
     table.write_text('image,caption\n1.png,"one, two"\nb/3.png,six\n')
-    assert main(["predict", saved(tmp_path, "mixture"), str(table), "--top-k", "2", "--format", "jsonl"]) == 0
+    assert main(["predict", save_model(tmp_path, "mixture"), str(table), "--top-k", "2", "--format", "jsonl"]) == 0
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert [first["input"], second["input"]] == [f"{table}, line 2", f"{table}, line 3"]
     probabilities = [label["probability"] for label in first["labels"]]
@@ -179,14 +132,14 @@ def test_table_of_a_mixture_and_top_k(pictures: Path, tmp_path: Path, capsys: py
 
 
 def test_tagger_writes_all_tags(pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["predict", saved(tmp_path, "tags"), str(pictures / "1.png")]) == 0
+    assert main(["predict", save_model(tmp_path, "tags"), str(pictures / "1.png")]) == 0
     assert sorted(row["label"] for row in rows(capsys.readouterr().out)) == sorted(LABELS)
 
 
 def test_lines_of_a_file_are_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = ['one "two", three', "fünf\ttab", "six " * 7]
     (tmp_path / "lines.txt").write_text("\n".join(texts), encoding="utf-8")
-    model, out = saved(tmp_path, "translation"), tmp_path / "out.csv"
+    model, out = save_model(tmp_path, "translation"), tmp_path / "out.csv"
     assert main(["predict", model, str(tmp_path / "lines.txt"), "--out", str(out), "--threads", "1"]) == 0
     assert capsys.readouterr().out == ""
     written = rows(out.read_text(encoding="utf-8"))
@@ -202,14 +155,14 @@ def test_standard_input_has_texts_or_paths(
     (tmp_path / "stdin").write_text("\n".join(lines) + "\n")
     with (tmp_path / "stdin").open() as file:
         monkeypatch.setattr("sys.stdin", file)
-        assert main(["predict", saved(tmp_path, kind), "-"]) == 0
+        assert main(["predict", save_model(tmp_path, kind), "-"]) == 0
     assert [row["input"] for row in rows(capsys.readouterr().out)] == lines
 
 
 def test_bad_file_stops_or_is_skipped_and_counted(
     pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model, out = saved(tmp_path, "picture"), tmp_path / "out.csv"
+    model, out = save_model(tmp_path, "picture"), tmp_path / "out.csv"
     (pictures / "2.png").write_bytes(b"not a picture")
     arguments = ["predict", model, str(pictures), "--out", str(out)]
     assert main(arguments) == 2
@@ -255,7 +208,7 @@ def test_wrong_use_is_one_line(
     (tmp_path / "empty.txt").touch()
     (tmp_path / "text.csv").write_text("text\none\n")
     (tmp_path / "bytes").write_bytes(b"\xff\n")
-    assert main(["predict", saved(tmp_path, kind), *arguments]) == 2
+    assert main(["predict", save_model(tmp_path, kind), *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == "" or out.count("\n") == 1
     assert err.count("\n") == 1
@@ -264,7 +217,7 @@ def test_wrong_use_is_one_line(
 
 def test_tasks_are_listed_if_none_is_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.txt").write_text("one\n")
-    model = saved(tmp_path, "text", "picture")
+    model = save_model(tmp_path, "text", "picture")
     assert main(["predict", model, str(tmp_path / "a.txt")]) == 2
     assert "text, picture" in capsys.readouterr().err
     assert main(["predict", model, str(tmp_path / "a.txt"), "--task", "text"]) == 0
@@ -274,16 +227,15 @@ def test_inputs_of_a_folder_come_in_order(tmp_path: Path) -> None:
     for name in ("b/x.png", "a/x.png", "z.png", ".hidden.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    found = [each.name for each in read_inputs([str(tmp_path)], TASKS["picture"]().reader) if isinstance(each, Input)]
+    found = [each.name for each in read_inputs([str(tmp_path)], ImageReader()) if isinstance(each, Input)]
     assert [os.path.relpath(name, tmp_path) for name in found] == ["z.png", "a/x.png", "b/x.png"]
 
 
 def test_guide_snippet_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = Path(__file__).parents[2] / "docs" / "guide" / "using-models.md"
     monkeypatch.chdir(tmp_path)
-    model = stored("text")
-    tasks = {"digits": task(PatchTokenizer(D, channels=1), ClassificationHead(LABELS, D))}
-    write_model(tmp_path / "digits", replace(model, tasks=tasks), "card")
+    digits = PatchTokenizer(D, channels=1), ClassificationHead(LABELS, D)
+    write_model(tmp_path / "digits", small_model(digits=digits), "card")
     names: dict[str, Any] = {}
     for code in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
         exec(code, names)
@@ -296,7 +248,7 @@ def test_candidates_explain_the_score_of_a_translation(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lines.txt").write_text("one two\n\nsix five four\n")
-    model = saved(tmp_path, kind)
+    model = save_model(tmp_path, kind)
     arguments = ["translate", model, "lines.txt", "--task", kind, "--threads", "1", "--beam", "1"]
     assert main([*arguments, "--n-best", "1", "--length-penalty", "1"]) == 0
     scores = [line.split("\t")[1] for line in capsys.readouterr().out.split("\n")[:-1]]
@@ -319,7 +271,7 @@ def test_a_device_or_pipe_is_not_replaced_by_the_output(tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("one\n")
     with ThreadPoolExecutor() as thread:
         read = thread.submit((tmp_path / "pipe").read_text)
-        model, pipe = saved(tmp_path, "text"), str(tmp_path / "pipe")
+        model, pipe = save_model(tmp_path, "text"), str(tmp_path / "pipe")
         assert main(["predict", model, str(tmp_path / "lines.txt"), "--out", pipe]) == 0
     assert [row["input"] for row in rows(read.result())] == ["one"]
     with pytest.raises(InputError, match="not a regular file"):

@@ -1,8 +1,8 @@
-"""Small models of each kind, and a server in a thread."""
+"""Inputs, and a server in a thread."""
 
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -11,54 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-import torch
 import uvicorn
 from PIL import Image
 
-from unifier import (
-    ClassificationHead,
-    FrameTokenizer,
-    Mixture,
-    Model,
-    PatchTokenizer,
-    SubwordTokenizer,
-    TaggingHead,
-    TranslationHead,
-    Vocabulary,
-    create_trunk,
-)
-from unifier.data.inputs import reader_of
-from unifier.models.folder import ModelTask, StoredModel
+from tests.small_models import small_model
+from unifier import Model
 from unifier.serving.server import ServerOptions, create_app, listen
-from unifier_tokenizers import Audio
 
-D = 16
-VOCABULARY = Vocabulary.fit(["one two three", "four five six"], size=280)
-LABELS = ["red", "green", "blue"]
-SOUND = Audio(np.sin(np.arange(8000) / 9).astype(np.float32), 16000)
-
-PARTS: dict[str, Callable[[], tuple[Any, Any]]] = {
-    "text": lambda: (SubwordTokenizer(VOCABULARY, D), ClassificationHead(LABELS, D)),
-    "picture": lambda: (PatchTokenizer(D, class_token=True), ClassificationHead(LABELS, D, pooling="cls")),
-    "sound": lambda: (FrameTokenizer(D, patch=(16, 16)).fit([SOUND]), TaggingHead(LABELS, D)),
-    "translation": lambda: (SubwordTokenizer(VOCABULARY, D), TranslationHead(VOCABULARY, D, depth=1, heads=2)),
-    "mixture": lambda: (
-        Mixture({"caption": SubwordTokenizer(VOCABULARY, D), "image": PatchTokenizer(D)}),
-        ClassificationHead(LABELS, D),
-    ),
-}
+KINDS = ("text", "picture", "sound", "translation", "mixture")
 
 
 def make_model(*kinds: str) -> Model:
-    """Return a model with one task per kind, whose random weights give clearly different answers."""
-    torch.manual_seed(0)
-    tasks: dict[str, ModelTask] = {}
-    for kind in kinds:
-        tokenizer, head = PARTS[kind]()
-        for layer in (module for module in head.modules() if isinstance(module, torch.nn.Linear)):
-            torch.nn.init.normal_(layer.weight)
-        tasks[kind] = ModelTask(tokenizer, head, reader_of(None, tokenizer), longest=32)
-    return Model(StoredModel("small", create_trunk("transformer", D, 1, 2, D), tasks, 64, {}), Path("model"))
+    """Return a model with one task per kind."""
+    return Model(small_model(*kinds, longest=32), Path("model"))
 
 
 def picture(seed: int) -> bytes:
@@ -95,7 +60,7 @@ def running(model: Model, **options: Any) -> Generator[str]:
 
 @pytest.fixture(scope="session")
 def model() -> Model:
-    return make_model(*PARTS)
+    return make_model(*KINDS)
 
 
 @pytest.fixture(scope="session")

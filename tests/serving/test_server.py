@@ -20,7 +20,8 @@ import requests
 import torch
 from PIL import Image
 
-from tests.serving.conftest import LABELS, make_model, picture, running, sound
+from tests.serving.conftest import make_model, picture, running, sound
+from tests.small_models import LABELS
 from unifier import Model
 from unifier.cli import main
 from unifier.data.inputs import AudioReader, ImageReader

@@ -1,0 +1,70 @@
+"""Small models of each kind, with random weights that give clearly different answers."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from unifier import (
+    ClassificationHead,
+    FrameTokenizer,
+    Mixture,
+    PatchTokenizer,
+    PrefixHead,
+    SubwordTokenizer,
+    TaggingHead,
+    TranslationHead,
+    Vocabulary,
+    create_trunk,
+)
+from unifier.data.inputs import reader_of
+from unifier.models.folder import ModelTask, StoredModel, write_model
+from unifier_tokenizers import Audio
+
+D = 16
+VOCABULARY = Vocabulary.fit(["one two three", "four five six"], size=280)
+LABELS = ["red", "green", "blue"]
+SOUND = Audio(np.sin(np.arange(8000) / 9).astype(np.float32), 16000)
+
+Parts = tuple[Any, Any]
+"""A tokenizer and a head."""
+
+PARTS: Mapping[str, Callable[[], Parts]] = {
+    "text": lambda: (SubwordTokenizer(VOCABULARY, D), ClassificationHead(LABELS, D)),
+    "picture": lambda: (PatchTokenizer(D, class_token=True), ClassificationHead(LABELS, D, pooling="cls")),
+    "tags": lambda: (PatchTokenizer(D), TaggingHead(LABELS, D)),
+    "sound": lambda: (FrameTokenizer(D, patch=(16, 16)).fit([SOUND]), TaggingHead(LABELS, D)),
+    "translation": lambda: (SubwordTokenizer(VOCABULARY, D), TranslationHead(VOCABULARY, D, depth=1, heads=2)),
+    "prefix": lambda: (SubwordTokenizer(VOCABULARY, D), PrefixHead(VOCABULARY, D)),
+    "caption": lambda: (PatchTokenizer(D), TranslationHead(VOCABULARY, D, depth=1, heads=2)),
+    "mixture": lambda: (
+        Mixture({"caption": SubwordTokenizer(VOCABULARY, D), "image": PatchTokenizer(D)}),
+        ClassificationHead(LABELS, D),
+    ),
+}
+
+
+def small_model(*kinds: str, trunk: str = "transformer", longest: int = 8, **tasks: Parts) -> StoredModel:
+    """Return a model with one task per kind and per argument.
+
+    Args:
+        kinds: Keys of `PARTS`, which are also the names of the tasks.
+        trunk: The name of the trunk.
+        longest: The number of tokens of the longest training example.
+        tasks: The tokenizer and the head of other tasks.
+    """
+    torch.manual_seed(0)
+    made = {}
+    for name, (tokenizer, head) in ({kind: PARTS[kind]() for kind in kinds} | tasks).items():
+        for layer in (module for module in head.modules() if isinstance(module, torch.nn.Linear)):
+            torch.nn.init.normal_(layer.weight)
+        made[name] = ModelTask(tokenizer, head, reader_of(None, tokenizer), longest)
+    return StoredModel("small", create_trunk(trunk, D, 1, 2, D), made, 2 * longest, {"scores": {}})
+
+
+def save_model(folder: Path, *kinds: str, **options: Any) -> str:
+    """Write the folder of a small model into a folder, and return its path."""
+    write_model(folder / "model", small_model(*kinds, **options), "card")
+    return str(folder / "model")
