@@ -305,6 +305,9 @@ def _add_predict(predict: argparse.ArgumentParser) -> None:
     predict.add_argument("--format", choices=("csv", "jsonl"), default="csv", help="the output's format (default: csv)")
     predict.add_argument("--out", metavar="FILE", type=Path, help="the output file (default: standard output)")
     predict.add_argument("--top-k", type=int, metavar="K", help="write the K most probable labels of each input")
+    predict.add_argument(
+        "--attention", metavar="DIR", type=Path, help="write a figure per input that shows where the model looked"
+    )
     _add_bad_inputs(predict)
     predict.set_defaults(act=act_predict)
 
@@ -521,7 +524,8 @@ def act_predict(options: argparse.Namespace) -> None:
     from unifier.inference.predict import PredictionOptions, open_output, write_predictions
 
     _write_utf8()
-    model, output = _open_model(options), PredictionOptions(options.format, options.top_k, options.bad_inputs)
+    output = PredictionOptions(options.format, options.top_k, options.bad_inputs, options.attention)
+    model = _open_model(options)
     task = model.choose_task(options.task)
     with open_output(options.out) as out:
         write_predictions(model, task, options.inputs, out, output)

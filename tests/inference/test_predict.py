@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from PIL import Image
 
-from tests.small_models import LABELS, D, save_model, small_model
+from tests.small_models import LABELS, SOUND, VOCABULARY, D, save_model, small_model
 from unifier import ClassificationHead, Model, PatchTokenizer
 from unifier.cli import main
 from unifier.data.inputs import ImageReader
@@ -23,7 +25,7 @@ from unifier.inference import stream
 from unifier.inference.inputs import Input, read_inputs
 from unifier.inference.translate import AlignmentPage
 from unifier.models.folder import write_model
-from unifier_tokenizers import InputError
+from unifier_tokenizers import Audio, InputError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -229,6 +231,54 @@ def test_inputs_of_a_folder_come_in_order(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     found = [each.name for each in read_inputs([str(tmp_path)], ImageReader()) if isinstance(each, Input)]
     assert [os.path.relpath(name, tmp_path) for name in found] == ["z.png", "a/x.png", "b/x.png"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("picture", {"cat 1.png": picture(1), "dog.png": picture(2)}),
+        ("caption", {"cat 1.png": picture(1)}),
+        ("sound", {"a.wav": SOUND}),
+        ("text", {"a.txt": "one two\n/six: 6\n"}),
+        ("translation", {"a.txt": "one two\n"}),
+        ("prefix", {"a.txt": "one two\n"}),
+    ],
+)
+def test_attention_has_a_figure_per_input(kind: str, content: dict[str, Any], tmp_path: Path) -> None:
+    for name, value in content.items():
+        path = tmp_path / name
+        if isinstance(value, str):
+            path.write_text(value)
+        elif isinstance(value, Audio):
+            soundfile.write(path, np.asarray(value.waveform), value.sample_rate)
+        else:
+            Image.fromarray(value).save(path)
+    model, out = save_model(tmp_path, kind, longest=64), tmp_path / "seen" / "figures"
+    inputs = [str(tmp_path / name) for name in content]
+    assert main(["predict", model, *inputs, "--attention", str(out), "--out", str(tmp_path / "out.csv")]) == 0
+    names = {"text": ["one-two", "six-6"]}.get(kind, ["one-two"] if "a.txt" in content else list(content))
+    expected = [f"{number:06}-{name.replace(' ', '-')}.svg" for number, name in enumerate(names, start=1)]
+    assert sorted(path.name for path in out.iterdir()) == expected
+    texts = [text for text in ElementTree.parse(out / expected[0]).getroot().itertext() if text.strip()]
+    if "a.txt" in content:
+        tokens = VOCABULARY.tokens(VOCABULARY.encode("one two"))
+        assert {text.strip() for text in texts} >= ({"one", "two"} if kind != "text" else set(tokens) - {""})
+    if kind in ("picture", "text"):
+        assert rows((tmp_path / "out.csv").read_text())[0]["label"] in " ".join(texts)
+
+
+def test_attention_of_a_model_without_attention_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    (tmp_path / "file").touch()
+    arguments = ["predict", save_model(tmp_path, "text", trunk="lstm"), str(tmp_path / "a.txt"), "--attention"]
+    assert main([*arguments, str(tmp_path / "figures")]) == 2
+    assert "no attention" in capsys.readouterr().err
+    assert not (tmp_path / "figures").exists()
+    arguments[1] = save_model(tmp_path, "text")
+    assert main([*arguments, str(tmp_path / "file")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
 
 
 def test_guide_snippet_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

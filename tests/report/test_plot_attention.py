@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from unifier.report.plot_attention import ORANGE, draw_alignment, draw_over_audio, draw_over_image
+from unifier.report.plot_attention import ORANGE, draw_alignment, draw_over_audio, draw_over_image, draw_over_text
 
 
 def texts(path: Path) -> list[str]:
@@ -28,7 +28,7 @@ def images(path: Path) -> list[NDArray[np.uint8]]:
 
 def test_alignment_has_literal_words_and_outlines(tmp_path: Path) -> None:
     source, target = ["$a$", "日本", "<&>", "l'"], ["un", "deux", "🙂"]
-    path = tmp_path / "figures" / "words.svg"
+    path = tmp_path / "words.svg"
     draw_alignment(path, source, target, np.eye(3, 4), {(0, 0), (3, 2)})
     assert set(texts(path)) >= {*source, *target, "outlined: the true alignment"}
     assert len(re.findall(rf"stroke: {ORANGE}", path.read_text())) == 2
@@ -45,7 +45,7 @@ def test_alignment_has_literal_words_and_outlines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_color_is_over_the_attended_patch(channels: int, tmp_path: Path) -> None:
-    path = tmp_path / "figures" / "image.svg"
+    path = tmp_path / "image.svg"
     received = np.zeros((2, 4))
     received[1, 3] = 8.0
     draw_over_image(path, np.zeros((8, 16, channels), np.uint8), received, (0, 16, 8, 0), "label: $x$")
@@ -57,9 +57,21 @@ def test_color_is_over_the_attended_patch(channels: int, tmp_path: Path) -> None
 
 
 def test_long_audio_is_a_small_file(tmp_path: Path) -> None:
-    path = tmp_path / "figures" / "sound.svg"
+    path = tmp_path / "sound.svg"
     mel = np.random.default_rng(0).standard_normal((64, 6000))
     draw_over_audio(path, mel, (0.0, 60.0), np.arange(60.0), np.ones(60), "label: jazz")
-    assert {"seconds", "mel band", "label: jazz"} <= set(texts(path))
+    assert {"seconds", "band", "label: jazz"} <= set(texts(path))
     assert path.stat().st_size < 150_000
     assert images(path)[0].shape[1] <= 256
+
+
+def test_text_has_a_bar_per_token_with_its_attention(tmp_path: Path) -> None:
+    path, received = tmp_path / "text.svg", np.arange(1.0, 41.0)
+    draw_over_text(path, ["日本", *["word"] * 38, "<&>"], range(40), received, "red (90%)")
+    assert set(texts(path)) >= {"日本", "word", "<&>", "red (90%)", "attention received"}
+    assert texts(path).count("word") == 38
+    bars = re.findall(rf'<path d="([^"]*)"[^>]*style="fill: {ORANGE}', path.read_text())
+    corners = [np.array(re.findall(r"[\d.]+ ([\d.]+)", bar), float) for bar in bars]
+    heights = np.array([np.ptp(corner) for corner in corners])
+    np.testing.assert_allclose(heights / heights.max(), received / 40, atol=1e-3)
+    assert len({corner.max() for corner in corners}) > 2, "a long text has several lines"

@@ -432,7 +432,8 @@ class WaveformTokenizer(AudioTokenizer):
     @torch.no_grad()
     def spectrogram(self, audio: Audio) -> Tensor:
         """Return the log power (F, frames) of a sound, computed with the current filters."""
-        return self.log_power(self.tiles.cut(self.to_plane(audio)).mT[None, ..., None])[0].flatten(0, 1).T
+        tiles = self.tiles.cut(self.to_plane(audio)).to(self.bank.device)
+        return self.log_power(tiles.mT[None, ..., None])[0].flatten(0, 1).T
 
 
 def gabor_filters(sample_rate: int, win_samples: int, n_filters: int) -> Tensor:

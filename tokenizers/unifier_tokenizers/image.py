@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
-from typing import Self, final
+from typing import NamedTuple, Self, final
 
 import numpy as np
 import torch
@@ -71,6 +71,17 @@ def to_array(image: RawImage, channels: int) -> NDArray[np.uint8]:
     if array.dtype != np.uint8:
         raise InputError(f"the picture has dtype {array.dtype}: give uint8 from 0 to 255, or float from 0 to 1")
     return np.require(array, np.uint8, ["C", "W"])  # torch accepts only writable arrays.
+
+
+class PatchGrid(NamedTuple):
+    """Grid of the patches of a picture, and its area in pixels."""
+
+    rows: int
+    columns: int
+    left: float
+    top: float
+    right: float
+    bottom: float
 
 
 @final
@@ -195,6 +206,13 @@ class PatchTokenizer(Tokenizer):
     def position_values(self, units: Units) -> Tensor:
         """Return the center of each patch (2, N), in pixels from the top and from the left."""
         return units.positions * self.stride + self.patch / 2
+
+    def patch_grid(self, units: Units) -> PatchGrid:
+        """Return the grid of the patches of a picture, whose patches are sorted by row."""
+        rows, columns = (int(axis.max()) + 1 for axis in units.positions)
+        # Each patch stands for the area around its center, because patches overlap if the stride is smaller.
+        margin = (self.patch - self.stride) / 2
+        return PatchGrid(rows, columns, margin, margin, margin + columns * self.stride, margin + rows * self.stride)
 
 
 @lru_cache(maxsize=256)

@@ -2,23 +2,30 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from unifier.analysis.attention import ATTENTION_STATISTICS, AlignedSentence, attention_statistics, word_attention
+from unifier.analysis.attention import (
+    ATTENTION_STATISTICS,
+    AlignedSentence,
+    attention_received,
+    attention_statistics,
+    split_words,
+    word_attention,
+)
 from unifier.data.dataloader import Batch, batch_by_tokens, collate
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit
 from unifier.experiment import Task
+from unifier.heads.head import Head
 from unifier.heads.text_generation import AttentiveTextHead, shift_right
 from unifier.nn.attention import AttentionMode
 from unifier.trunks.trunk import AttentiveTrunk, Trunk
 from unifier_tokenizers import NO_POSITION, SubwordTokenizer, Tokens
-from unifier_tokenizers.text import WORD_START
 
 MAX_BATCH_TOKENS = 2048
 """Maximum number of tokens in a batch, including padding, to limit the memory of attention."""
@@ -71,18 +78,29 @@ def collect_attention_statistics(
     ]
 
 
-def last_attention(trunk: AttentiveTrunk, task: Task, split: EncodedSplit, row: int) -> Tensor:
-    """Return the last layer's attention weights (H, N, N) for one example of a split."""
-    ((_, tokens, _),) = iterate_batches(task, split, [row])
-    return trunk.attention(tokens, task.head.attention_mode)[1][-1][0].cpu()
+def has_input_attention(trunk: Trunk, head: Head) -> TypeGuard[AttentiveTrunk]:
+    """Return True if `received_attention` is defined: the trunk has layers with attention, and runs before the head."""
+    return isinstance(trunk, AttentiveTrunk) and bool(trunk.layer_outputs()) and head.trunk_output != "input"
+
+
+def received_attention(trunk: AttentiveTrunk, head: Head, tokens: Tokens) -> Tensor:
+    """Return the attention (N,) that each token receives in the last layer, relative to uniform attention.
+
+    Args:
+        trunk: A trunk with at least one layer.
+        head: The head of the task. If the head reads only the class token, the class token is the only query.
+        tokens: The tokens (1, D, N) of one example, without padding.
+    """
+    weights = trunk.attention(tokens, head.attention_mode)[1][-1][0].float().cpu()
+    is_query = torch.arange(weights.shape[-1]) < (1 if head.trunk_output == "cls" else weights.shape[-1])
+    return attention_received(weights, is_query)
 
 
 def align_examples(trunk: Trunk, task: Task, split: EncodedSplit, rows: Sequence[int]) -> dict[int, AlignedSentence]:
     """Return a mapping from example row to the words of a sentence and its translation, with the decoder's attention.
 
     The mapping is empty if the task's inputs are not subwords or the head has no attention. A sentence is skipped if
-    the vocabulary and `WORD_START` split the sentence into different words. For example, level "word" splits "n'" into
-    two words.
+    `split_words` returns None for the sentence or for its translation.
 
     Args:
         trunk: A trained trunk.
@@ -100,14 +118,13 @@ def align_examples(trunk: Trunk, task: Task, split: EncodedSplit, rows: Sequence
         attention = head.attention(head.run_trunk(trunk, tokens), shift_right(batch.target))
         for weights, row in zip(attention, batch_rows, strict=True):
             index = int(split.indices[row])
-            source, target = (WORD_START.findall(text) for text in examples[index])
-            source_words = tokenizer.vocabulary.word_ids(split.values[row].tolist())
-            target_words = head.vocabulary.word_ids(split.target(row).tolist())
-            if (source_words[-1], target_words[-1]) == (len(source), len(target)):
-                unpadded = weights[: len(target_words), : len(source_words)]
-                by_word = word_attention(unpadded, target_words, source_words)
+            source = split_words(tokenizer.vocabulary, split.values[row].tolist(), examples[index].input)
+            target = split_words(head.vocabulary, split.target(row).tolist(), examples[index].target)
+            if source and target:
+                unpadded = weights[: len(target[1]), : len(source[1])]
+                by_word = word_attention(unpadded, target[1], source[1])
                 gold = set(gold_alignment(index)) if gold_alignment else set[tuple[int, int]]()
-                aligned[row] = AlignedSentence(source, target, by_word, gold)
+                aligned[row] = AlignedSentence(source[0], target[0], by_word, gold)
     return aligned
 
 

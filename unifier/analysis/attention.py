@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from unifier.nn.attention import AttentionMode, build_attention_mask
+from unifier_tokenizers import Vocabulary
+from unifier_tokenizers.text import WORD_START
 
 ATTENTION_STATISTICS = ("entropy", "distance", "uniform_distance", "agreement")
 
@@ -83,6 +85,21 @@ def word_attention(attention: Tensor, target_words: Sequence[int], source_words:
     """
     target, source = (one_hot(torch.tensor(words))[:, :-1].float() for words in (target_words, source_words))
     return (target / target.sum(0).clamp(min=1)).T @ attention.cpu() @ source
+
+
+def split_words(vocabulary: Vocabulary, ids: Sequence[int], text: str) -> tuple[list[str], list[int]] | None:
+    """Return the words of a text, and the word index of each id.
+
+    Return None if the vocabulary and `WORD_START` split the text into different words. For example, level "word" splits
+    "n'" into two words.
+
+    Args:
+        vocabulary: The vocabulary that encoded the text.
+        ids: The ids of the text, with the end token.
+        text: The text.
+    """
+    words, indices = WORD_START.findall(text), vocabulary.word_ids(ids)
+    return (words, indices) if indices[-1] == len(words) else None
 
 
 class AlignedSentence(NamedTuple):

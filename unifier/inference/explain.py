@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from unifier.analysis.attention import attention_received
+from unifier.analysis.activations import has_input_attention, received_attention
 from unifier.data.dataloader import Batch
 from unifier.heads.generation import topk
 from unifier.heads.text_generation import AttentiveTextHead, TextGenerationHead
 from unifier.inference.model import Model
 from unifier.nn.precision import to_compute_dtype
-from unifier.trunks.trunk import AttentiveTrunk
 from unifier_tokenizers import NO_POSITION, PatchTokenizer, SubwordTokenizer, Tokens, Units, pad_columns
 from unifier_tokenizers.audio import AudioTokenizer
 from unifier_tokenizers.text import BOS, EOS
@@ -85,25 +84,20 @@ def explain_attention(model: Model, task: str, units: Units) -> InputAttention |
         units: The encoded input.
     """
     trunk, tokenizer, head = model.network.trunk, model.tasks[task].tokenizer, model.tasks[task].head
-    if not isinstance(trunk, AttentiveTrunk) or units.values.shape[-1] > MAX_EXPLAINED_TOKENS:
+    if not has_input_attention(trunk, head) or units.values.shape[-1] > MAX_EXPLAINED_TOKENS:
         return None
-    if head.trunk_output == "input" or not isinstance(tokenizer, PatchTokenizer | AudioTokenizer | SubwordTokenizer):
+    if not isinstance(tokenizer, PatchTokenizer | AudioTokenizer | SubwordTokenizer):
         return None
     with model.inference_mode():
-        weights = trunk.attention(_embed(model, task, units), head.attention_mode)[1][-1][0].float().cpu()
-    is_query = torch.arange(weights.shape[-1]) < (1 if head.trunk_output == "cls" else weights.shape[-1])
+        received = received_attention(trunk, head, embed_units(model, task, units))
     located = units.positions[0] != NO_POSITION
-    received = _rounded(attention_received(weights, is_query)[located])
+    values = _rounded(received[located])
     if isinstance(tokenizer, SubwordTokenizer):
-        return InputAttention(received, tokens=tokenizer.vocabulary.tokens(units.values[located].tolist()))
-    centers = tokenizer.position_values(units)[:, located]
+        return InputAttention(values, tokens=tokenizer.vocabulary.tokens(units.values[located].tolist()))
     if isinstance(tokenizer, AudioTokenizer):
-        return InputAttention(received, seconds=_rounded(centers[0]))
-    rows, columns = (len(side.unique()) for side in centers)
-    (top, bottom), (left, right) = ((float(side.min()), float(side.max())) for side in centers)
-    margin = tokenizer.stride / 2
-    box = (left - margin, top - margin, right + margin, bottom + margin)
-    return InputAttention(received, grid=(rows, columns), box=box)
+        return InputAttention(values, seconds=_rounded(tokenizer.position_values(units)[0, located]))
+    grid = tokenizer.patch_grid(units)
+    return InputAttention(values, grid=grid[:2], box=grid[2:])
 
 
 def explain_texts(model: Model, task: str, units: Units, num_texts: int) -> list[ExplainedText]:
@@ -118,7 +112,7 @@ def explain_texts(model: Model, task: str, units: Units, num_texts: int) -> list
     head = model.tasks[task].head
     assert isinstance(head, TextGenerationHead)
     with model.inference_mode():
-        tokens = head.run_trunk(model.network.trunk, _embed(model, task, units))
+        tokens = head.run_trunk(model.network.trunk, embed_units(model, task, units))
         (hypotheses,) = head.search(tokens, max(head.beam_width, num_texts))
         return [
             ExplainedText(head.vocabulary.decode(best.ids), best.score, _explain_steps(head, tokens, best.ids))
@@ -163,7 +157,8 @@ def token_steps(
     ]
 
 
-def _embed(model: Model, task: str, units: Units) -> Tokens:
+def embed_units(model: Model, task: str, units: Units) -> Tokens:
+    """Return the tokens (1, D, N) of an encoded input, on the device of the model."""
     values, positions, mask = pad_columns([units])
     return Batch(values, positions, mask, torch.tensor([0])).to(model.device).embed(model.tasks[task].tokenizer)
 

@@ -55,6 +55,8 @@ class PredictionOptions:
     top_k: int | None = None
     """Number of labels per input. None means the most probable label, and all tags of a tagger."""
     bad_inputs: BadInputs = "stop"
+    attention: Path | None = None
+    """Folder for one figure per input with the attention of the model (see `AttentionFolder`)."""
 
     def __post_init__(self) -> None:
         check_choice("format", self.format, get_args(OutputFormat))
@@ -140,11 +142,17 @@ def write_predictions(model: Model, task: str, paths: Sequence[str], out: TextIO
         options: The options of the output.
 
     Raises:
-        InputError: The head has no probabilities but `top_k` is given, or an input cannot be read.
+        InputError: The head has no probabilities but `top_k` is given, the model has no attention but `attention` is
+            given, or an input cannot be read.
     """
     head, reader = model.tasks[task].head, model.tasks[task].reader
     if options.top_k is not None and not isinstance(head, ClassificationHead | TaggingHead):
         raise InputError(f"top_k={options.top_k}: the task {task} has no labels; leave out --top-k")
+    figures = None
+    if options.attention is not None:
+        from unifier.inference.attention_folder import AttentionFolder  # It imports matplotlib, which is slow.
+
+        figures = AttentionFolder(model, task, options.attention)
     inputs = read_inputs(paths, reader)
     label = "text" if isinstance(head, TextGenerationHead) else "label"
     columns = ["input", label, *(["probability"] if isinstance(head, ClassificationHead | TaggingHead) else [])]
@@ -152,6 +160,8 @@ def write_predictions(model: Model, task: str, paths: Sequence[str], out: TextIO
         out.write(_format_row(columns))
     is_single = options.top_k is None and not isinstance(head, TaggingHead)
     for each, prediction in InputPredictions(predict_fn(model, task), options.bad_inputs)(inputs):
+        if figures is not None:
+            figures.draw(each, prediction)
         answers = answers_of(head, prediction, options.top_k)
         if options.format == "csv":
             for answer in answers:

@@ -1,4 +1,4 @@
-"""Attention maps: between words, over an image, and along a sound."""
+"""Attention maps: between words, over an image, along a sound, and over the words of a text."""
 
 import io
 from collections.abc import Collection, Generator, Sequence
@@ -7,14 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
+from rich.cells import cell_len
+from torch import Tensor
 
 from unifier.files import printable, write_text
-from unifier.report.plot_style import FIGURE_STYLE, figures_folder, plot_style
+from unifier.report.plot_style import FIGURE_STYLE, plot_style
+from unifier_tokenizers import NO_POSITION, FrameTokenizer, PatchTokenizer, SubwordTokenizer, Tokenizer, Units
+from unifier_tokenizers.audio import AudioTokenizer
+from unifier_tokenizers.image import to_array
 
 GRAY = "#7b828b"
 """Gray that is legible on white and on black."""
@@ -27,6 +33,60 @@ ATTENTION_STYLE: dict[Any, Any] = FIGURE_STYLE | {"axes.grid": False} | dict.fro
 
 MAX_FRAMES = 256
 """Maximum number of drawn frames. The frames of a longer sound are averaged, to limit the file size."""
+
+
+MAX_INCHES = 30
+"""Maximum side of a matrix of words in inches. The memory for a drawing is quadratic in its side."""
+
+LINE_CELLS = 64
+"""Number of characters in a line of a text."""
+
+BAR_HEIGHT = 0.42
+"""Height of the highest bar below a line of a text, relative to the height of a line."""
+
+CHARACTER, LINE = 0.1, 0.42
+"""Width of a character and height of a line of a text, in inches. The font has characters of equal width."""
+
+
+DRAWN_TOKENIZERS = (PatchTokenizer, AudioTokenizer, SubwordTokenizer)
+"""Tokenizers whose inputs `draw_received` draws."""
+
+
+def draw_received(path: Path, raw: Any, tokenizer: Tokenizer, units: Units, received: Tensor, title: str) -> None:
+    """Draw the attention that each token of an input receives: over a picture, along a sound, or over a text.
+
+    Args:
+        path: The SVG file to write.
+        raw: The raw input.
+        tokenizer: The tokenizer of the input, which must be one of `DRAWN_TOKENIZERS`.
+        units: The encoded input.
+        received: Attention per token (N,), relative to uniform attention. Tokens without a position are not drawn.
+        title: The title of the figure.
+    """
+    located = units.positions[0] != NO_POSITION
+    values = received[located]
+    if isinstance(tokenizer, PatchTokenizer):
+        grid = tokenizer.patch_grid(units)
+        box = grid.left, grid.right, grid.bottom, grid.top
+        cells = values.view(grid.rows, grid.columns).numpy()
+        draw_over_image(path, to_array(raw, tokenizer.channels), cells, box, title)
+    elif isinstance(tokenizer, AudioTokenizer):
+        # Several patches can have the same time.
+        times, frame = tokenizer.position_values(units)[0, located].unique(return_inverse=True)
+        mean = torch.zeros(len(times)).scatter_reduce(0, frame, values, "mean", include_self=False)
+        spectrogram = tokenizer.spectrogram(raw).numpy(force=True)
+        if isinstance(tokenizer, FrameTokenizer):  # The last token can extend beyond the end of the spectrogram.
+            start, end = tokenizer.frame_times(torch.tensor([-0.5, spectrogram.shape[1] - 0.5])).tolist()
+        else:
+            margin = tokenizer.tiles.stride[0] * tokenizer.frame_step / 2
+            start, end = float(times[0]) - margin, float(times[-1]) + margin
+        draw_over_audio(path, spectrogram, (start, end), times.numpy(), mean.numpy(), title)
+    else:
+        assert isinstance(tokenizer, SubwordTokenizer)
+        ids = units.values[located].tolist()
+        draw_over_text(
+            path, tokenizer.vocabulary.tokens(ids), tokenizer.vocabulary.word_ids(ids), values.numpy(), title
+        )
 
 
 def draw_alignment(
@@ -45,7 +105,7 @@ def draw_alignment(
         attention: Weights (target words, source words) from 0 to 1.
         gold: The pairs (source, target) of the true alignment, whose cells are outlined.
     """
-    cell = 0.3
+    cell = min(0.3, MAX_INCHES / max(len(source), len(target)))
     with _drawing(path, 1.5 + cell * len(source), 1.5 + cell * len(target)) as figure:
         axes = figure.add_subplot()
         axes.imshow(attention, cmap=_transparent_colors(BLUE, 1), vmin=0, vmax=1, interpolation="nearest")
@@ -122,12 +182,49 @@ def draw_over_audio(
     with _drawing(path, 6.4, 3.6) as figure:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         above.imshow(means, cmap="magma", origin="lower", aspect="auto", extent=(*span, 0, bands), interpolation="none")
-        above.set(title=title, ylabel="mel band")
+        above.set(title=title, ylabel="band")
         below.fill_between(times, received, step="mid", color=ORANGE, alpha=0.35, linewidth=0)
         below.step(times, received, where="mid", color=ORANGE, linewidth=1.4)
         below.axhline(1, color=GRAY, linewidth=0.8, linestyle=":")
         below.text(span[1], 1, " uniform", va="center", fontsize=9, clip_on=False)
         below.set(xlabel="seconds", ylabel="attention\nreceived", xlim=span, ylim=(0, None))
+
+
+def draw_over_text(
+    path: Path, tokens: Sequence[str], words: Sequence[int], received: NDArray[np.floating], title: str
+) -> None:
+    """Draw a text in lines. The bar below each token is the attention that the token receives.
+
+    Args:
+        path: The SVG file to write.
+        tokens: The text of each token.
+        words: The word index of each token. The tokens of a word are drawn without a gap.
+        received: Attention per token (N,), relative to uniform attention.
+        title: The title of the figure.
+    """
+    places, line, cell = list[tuple[int, int, int]](), 0, 0
+    for token, word, previous in zip(tokens, words, (-1, *words), strict=False):
+        width = max(cell_len(token), 1)
+        cell += int(word != previous and cell > 0)
+        if cell and cell + width > LINE_CELLS:
+            line, cell = line + 1, 0
+        places.append((line, cell, width))
+        cell += width
+    columns = max(cell + width for _, cell, width in places)
+    uniform = BAR_HEIGHT / max(float(received.max()), 1)
+    heights = uniform * received
+    with _drawing(path, max(CHARACTER * columns, 3) + 0.9, LINE * (line + 1) + 0.7) as figure:
+        axes = figure.add_subplot()
+        for token, height, (row, left, width) in zip(tokens, heights.tolist(), places, strict=True):
+            axes.text(left + width / 2, row, token, ha="center", va="center", family="monospace", fontsize=10)
+            axes.add_patch(Rectangle((left + 0.05, row + 0.7 - height), width - 0.1, height, color=ORANGE, linewidth=0))
+        for row in range(line + 1):
+            axes.plot([0, columns], [row + 0.7 - uniform] * 2, color=GRAY, linewidth=0.8, linestyle=":")
+        axes.text(columns, 0.7 - uniform, " uniform", va="center", fontsize=9)
+        axes.set(xlim=(0, columns), ylim=(line + 0.8, -0.4), xlabel="attention received")
+        axes.set_title(title, pad=10)
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
 
 
 @contextmanager
@@ -136,7 +233,6 @@ def _drawing(path: Path, width: float, height: float) -> Generator[Figure]:
     with plot_style(ATTENTION_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure
-        figures_folder(path.parent.parent)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", transparent=True, dpi=100, metadata={"Date": None})
         write_text(path, printable(buffer.getvalue(), keep="\n\t"))

@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 from unifier.analysis.activations import (
     align_examples,
     collect_attention_statistics,
-    last_attention,
+    iterate_batches,
     representations,
     spread_indices,
 )
-from unifier.analysis.attention import AlignedSentence, alignment_error_rate, attention_received, chance_error_rate
+from unifier.analysis.attention import AlignedSentence, alignment_error_rate, chance_error_rate
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit
 from unifier.experiment import Task
 from unifier.files import write_bytes, write_json
-from unifier.report.plot_attention import draw_alignment, draw_over_audio, draw_over_image
+from unifier.report.plot_attention import draw_alignment
+from unifier.report.plot_style import figures_folder
+from unifier.training.attention_figures import describe_missing_attention, draw_attention
 from unifier.training.lightning_module import UnifierModule
-from unifier.trunks.trunk import AttentiveTrunk
-from unifier_tokenizers import NO_POSITION, FrameTokenizer, PatchTokenizer
-from unifier_tokenizers.image import to_array
+from unifier.trunks.trunk import AttentiveTrunk, Trunk
 
 MAX_EXAMPLES = 256
 """Maximum number of validation examples with representations. The time to compare trunks is quadratic."""
@@ -71,11 +71,11 @@ def probe(
         error_rates = alignment_error_rates(sentences.values())
         attention[name] = {"unit": task.tokenizer.unit, "layers": statistics, **error_rates}
         for k, row in enumerate(sorted({rows[0], rows[len(rows) // 3]})):
-            path = folder / "figures" / f"attention-{name}-{k}.svg"
+            path = figures_folder(folder) / f"attention-{name}-{k}.svg"
             if sentence := sentences.get(row):
                 draw_alignment(path, sentence.source, sentence.target, sentence.attention.numpy(), sentence.gold)
-            elif attentive and statistics and row in short:
-                draw_attention(path, attentive, task, split, row)
+            elif row in short:
+                draw_example(path, trunk, task, split, row)
     archive = io.BytesIO()
     np.savez(archive, **layers)  # pyright: ignore[reportArgumentType]
     write_bytes(folder / "representations.npz", archive.getvalue())
@@ -91,36 +91,20 @@ def alignment_error_rates(sentences: Iterable[AlignedSentence]) -> dict[str, flo
     return {name: rate(aligned) for name, rate in rates.items()} if aligned else {}
 
 
-def draw_attention(path: Path, trunk: AttentiveTrunk, task: Task, split: EncodedSplit, row: int) -> None:
-    """Draw the attention that each token of a validation picture or sound receives in the last layer.
+def draw_example(path: Path, trunk: Trunk, task: Task, split: EncodedSplit, row: int) -> None:
+    """Draw the attention to a validation example, if the model has attention to the inputs of the task.
 
     Args:
         path: The path of the figure.
-        trunk: The trunk whose attention is drawn.
-        task: The task. A figure is drawn only if the inputs of the task are pictures or sounds.
+        trunk: The trained trunk.
+        task: The task of the example.
         split: The validation split of the task.
         row: The row of the example in the split.
     """
-    tokenizer = task.tokenizer
-    if not isinstance(tokenizer, PatchTokenizer | FrameTokenizer):
+    if describe_missing_attention(trunk, task):
         return
-    units, (raw, target) = split.units(row), open_split(task.source, "val")[int(split.indices[row])]
+    raw, target = open_split(task.source, "val")[int(split.indices[row])]
     title = f"label: {', '.join(map(str, target)) if isinstance(target, tuple | list) else target}"
-    weights = last_attention(trunk, task, split, row)
-    querying = torch.arange(weights.shape[-1]) < (1 if task.head.trunk_output == "cls" else weights.shape[-1])
-    located = units.positions[0] != NO_POSITION
-    received = attention_received(weights, querying)[located]
-    centers = tokenizer.position_values(units)[:, located]
-    if isinstance(tokenizer, PatchTokenizer):
-        height, width = (len(side.unique()) for side in centers)
-        (top, bottom), (left, right) = ((float(side.min()), float(side.max())) for side in centers)
-        margin = tokenizer.stride / 2
-        box = (left - margin, right + margin, bottom + margin, top - margin)
-        image = to_array(raw, tokenizer.channels)
-        draw_over_image(path, image, received.view(height, width).numpy(), box, title)
-    else:
-        times, frame = centers[0].unique(return_inverse=True)  # Several patches can have the same time.
-        mean = torch.zeros(len(times)).scatter_reduce(0, frame, received, "mean", include_self=False)
-        spectrogram = tokenizer.spectrogram(raw)
-        start, end = tokenizer.frame_times(torch.tensor([-0.5, spectrogram.shape[1] - 0.5])).tolist()
-        draw_over_audio(path, spectrogram.numpy(), (start, end), times.numpy(), mean.numpy(), title)
+    ((_, tokens, _),) = iterate_batches(task, split, [row])
+    text = target if isinstance(target, str) else ""
+    draw_attention(path, trunk, task, raw, split.units(row), tokens, title, text)

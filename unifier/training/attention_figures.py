@@ -1,0 +1,70 @@
+"""Figures of one example with the attention of a trained model, for validation examples and for new inputs."""
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unifier.analysis.activations import has_input_attention, received_attention
+from unifier.analysis.attention import split_words, word_attention
+from unifier.heads.text_generation import AttentiveTextHead
+from unifier.network import TaskModules
+from unifier.report.plot_attention import DRAWN_TOKENIZERS, draw_alignment, draw_received
+from unifier.trunks.trunk import Trunk
+from unifier_tokenizers import SubwordTokenizer, Tokens, Units
+from unifier_tokenizers.text import EOS
+
+MAX_TITLE = 60
+"""Maximum length of a figure's title in characters."""
+
+
+def describe_missing_attention(trunk: Trunk, parts: TaskModules) -> str:
+    """Return the reason why `draw_attention` cannot draw the inputs of a task, or ""."""
+    if not isinstance(parts.tokenizer, DRAWN_TOKENIZERS):
+        return f"{type(parts.tokenizer).__name__}: only pictures, sounds and texts can be drawn"
+    if not isinstance(parts.head, AttentiveTextHead) and not has_input_attention(trunk, parts.head):
+        return f"neither the trunk ({type(trunk).__name__}) nor the head ({type(parts.head).__name__}) has attention"
+    return ""
+
+
+def draw_attention(
+    path: Path, trunk: Trunk, parts: TaskModules, raw: Any, units: Units, tokens: Tokens, title: str, text: str = ""
+) -> None:
+    """Draw the attention to one input.
+
+    For a head that generates a text with attention, the figure shows the attention of the text. A text as input has a
+    row per generated word, and every other input shows the mean over the generated tokens. For other heads, the figure
+    shows the attention that each token receives in the trunk's last layer.
+
+    Args:
+        path: The SVG file to write.
+        trunk: The trained trunk.
+        parts: The tokenizer and the head. `describe_missing_attention` must return "" for them.
+        raw: The raw input.
+        units: The encoded input.
+        tokens: The embedded input (1, D, N).
+        title: The title of the figure.
+        text: The text that a head generated for the input, or the text of the target.
+    """
+    head, tokenizer = parts.head, parts.tokenizer
+    if isinstance(head, AttentiveTextHead):
+        ids = head.vocabulary.encode(text) if text else []
+        generated = torch.tensor([ids], dtype=torch.long, device=tokens.matrix.device)
+        weights = head.alignment(head.run_trunk(trunk, tokens), generated)[0].float().cpu()
+        if isinstance(tokenizer, SubwordTokenizer):
+            source_ids, target_ids = units.values.tolist(), [*ids, EOS]
+            source = split_words(tokenizer.vocabulary, source_ids, raw)
+            target = split_words(head.vocabulary, target_ids, text)
+            if source and target and source[0] and target[0]:
+                by_word = word_attention(weights, target[1], source[1])
+                draw_alignment(path, source[0], target[0], by_word.numpy())
+            else:  # The vocabulary splits the text into other words.
+                names = tokenizer.vocabulary.tokens(source_ids), head.vocabulary.tokens(target_ids)
+                draw_alignment(path, *names, weights.numpy())
+            return
+        received = weights.mean(0) * weights.shape[1]
+    else:
+        assert has_input_attention(trunk, head)
+        received = received_attention(trunk, head, tokens)
+    draw_received(path, raw, tokenizer, units, received, textwrap.shorten(title, MAX_TITLE, placeholder="…"))
