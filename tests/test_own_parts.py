@@ -18,7 +18,7 @@ from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.datasets import Digits
 from unifier.experiment import ModelPart, Task, Training, trunk_parts
-from unifier.heads.head import Head, mean_score_percent
+from unifier.heads.head import Head
 from unifier.nn.attention import AttentionMode
 from unifier.training.cost import flops_of_example
 from unifier.training.lightning_module import UnifierModule
@@ -237,9 +237,13 @@ def test_max_score_is_above_0_or_of_a_single_task() -> None:
     head.max_score = None
     alone = create_experiment(None, head)
     ((_, task),) = alone.tasks.items()
-    assert mean_score_percent([(-0.25, head.max_score)]) == -0.25
     with pytest.raises(InputError, match=r'"b".*max_score=None'):
         replace(alone, tasks={"a": replace(task, head=Scored().given(lambda predictions, targets: {})), "b": task})
+    # The percentage of an error needs the error at chance.
+    head.lower_is_better = frozenset({"accuracy"})
+    assert task.error_at_chance() == task.error_at_chance("accuracy") == 10
+    assert task.error_at_chance("own") is None
+    replace(alone, tasks={"a": replace(task, head=Scored().given(lambda predictions, targets: {})), "b": task})
 
 
 @pytest.mark.slow

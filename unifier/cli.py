@@ -204,7 +204,7 @@ def make_parser() -> argparse.ArgumentParser:
         "settings", nargs="*", default=[], metavar="key=v1,v2,...", help="the values of each setting, and seed=0,1,..."
     )
     sweep.add_argument(
-        "--metric", default="val/score", help="the metric to maximize (default: val/score, the mean over tasks)"
+        "--metric", default="val/score", help="the metric to optimize (default: val/score, the mean over tasks)"
     )
     sweep.add_argument("--method", default="grid", help="grid, random or bayes (default: grid)")
     sweep.add_argument("--runs", type=int, metavar="N", help="the maximum number of runs (optional only for grid)")

@@ -14,7 +14,7 @@ from rich.table import Table
 from unifier.files import print_status, printable
 from unifier.report.conditions import group_conditions
 from unifier.report.estimates import format_value
-from unifier.report.list_runs import RunSummary
+from unifier.report.list_runs import LOWER_IS_BETTER, RunSummary
 from unifier.report.read_results import read_results
 from unifier.report.summary import summarize_results
 from unifier.report.tables import describe_matching, pretraining_caveat, score_tables
@@ -89,7 +89,9 @@ def print_results(results: Sequence[Result]) -> None:
 
 def print_runs(runs: Sequence[RunSummary], folder: Path) -> None:
     """Print a table with one row per run. The paths of the runs are relative to a folder."""
-    table = Table("run", "experiment", "test score", "started", box=None, pad_edge=False)
+    has_errors = any(LOWER_IS_BETTER in run.score for run in runs)
+    score = f"test score ({LOWER_IS_BETTER} lower is better)" if has_errors else "test score"
+    table = Table("run", "experiment", score, "started", box=None, pad_edge=False)
     table.add_column("MB", justify="right")
     for run in runs:
         path = str(run.folder.relative_to(folder))

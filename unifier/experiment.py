@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]  Batch norms derive from it.
 
 from unifier.data.dataloader import Augmentation, BudgetUnit, Objective, TestTimeAugmentation
-from unifier.data.source import BadExamples, Source
+from unifier.data.source import BadExamples, Source, score_range_of
 from unifier.files import read_json, write_json
 from unifier.heads.head import Head
 from unifier.nn.block import FeedForward
@@ -260,6 +260,17 @@ class Task:
         if self.objective is not None and self.tta is not None:
             raise InputError("objective and tta: give a task either an objective or test-time augmentation")
 
+    def error_at_chance(self, metric: str | None = None) -> float | None:
+        """Return the error of a chance-level prediction from the source's score range, or None if it is unknown.
+
+        Args:
+            metric: The name of the error, or None for the metric of the score range.
+        """
+        score_range = score_range_of(self.source)
+        if score_range is None or score_range.metric not in self.head.lower_is_better or score_range.chance <= 0:
+            return None
+        return score_range.chance if metric in (None, score_range.metric) else None
+
 
 @final
 @dataclass(frozen=True)
@@ -303,15 +314,16 @@ class Experiment:
                 "the same dim"
             )
         max_score = task.head.max_score
-        if max_score is None and len(self.tasks) > 1:
+        if max_score is None and len(self.tasks) > 1 and task.error_at_chance() is None:
             raise InputError(
                 f'task "{name}": the head has max_score=None, but joint training needs the best possible score of each '
-                "task; use a metric with an upper bound, such as R2 in percent"
+                "task; use a metric with an upper bound, such as R2 in percent, or give the source the score_range of "
+                "an error"
             )
         if max_score is not None and not max_score > 0:
             raise InputError(
                 f'task "{name}": the head has max_score={max_score:g}; give a number above 0, '
-                "or None if the metric has no best value above 0, such as a negated error"
+                "or None if the metric has no best value above 0, such as an error"
             )
 
 

@@ -69,11 +69,20 @@ def test_example_of_other_items_is_refused(item: Any, kind: str) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("chance", "reference"), [(0.08, 0.001), (50.0, 50.0), (0.0, float("nan"))])
-def test_reference_must_be_above_chance(chance: float, reference: float) -> None:
+@pytest.mark.parametrize(("chance", "reference"), [(50.0, 50.0), (0.0, float("nan"))])
+def test_reference_must_differ_from_chance(chance: float, reference: float) -> None:
     with pytest.raises(InputError, match=f"chance={chance:g}, reference={reference:g}"):
         ScoreRange("mse", chance, reference, "a paper")
-    assert ScoreRange("mse", -0.08, -0.001, "a paper").reference == -0.001
+
+
+@pytest.mark.parametrize(("chance", "errors", "side"), [(0.5, {"mse"}, "below"), (2.0, {"mae"}, "above")])
+def test_reference_must_be_better_than_chance(chance: float, errors: set[str], side: str) -> None:
+    source: Any = Bare()
+    source.score_range = ScoreRange("mse", chance, 1.0, "a paper")
+    with pytest.raises(InputError, match=f"bare: .*{side} chance"):
+        score_range_of(source, errors)
+    other = {"mae"} if errors == {"mse"} else {"mse"}
+    assert score_range_of(source, other) == score_range_of(source) == source.score_range
 
 
 def test_score_range_of_another_type_is_refused() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unifier.heads.head import Head, check_metrics, check_predictions, mean_score_percent
+from unifier.heads.head import Head, check_metrics, check_predictions, mean_score_percent, score_percent
 from unifier_tokenizers import InputError, Tokens
 
 
@@ -66,8 +66,29 @@ def test_predictions_are_one_per_example(predictions: Any, given: str) -> None:
         check_predictions(FakeHead(), sequence, 3)
 
 
-def test_mean_score_is_a_mean_of_percentages() -> None:
-    assert mean_score_percent([(50.0, 100.0), (0.7, 1.0)]) == pytest.approx(60)
-    assert mean_score_percent([(math.nan, 1.0), (0.7, 1.0)]) == pytest.approx(70)
-    assert mean_score_percent([(-3.0, None)]) == -3
-    assert math.isnan(mean_score_percent([(math.nan, None)]))
+def test_directions_are_of_known_metrics_and_errors_have_no_maximum() -> None:
+    head = FakeHead()
+    head.lower_is_better = frozenset({"nats"})
+    with pytest.raises(InputError, match="lower_is_better contains 'nats'"):
+        check_metrics(head, {"nat": 1.0})
+    with pytest.raises(InputError, match="max_score=100"):
+        check_metrics(head, {"nats": 1.0})
+    assert check_metrics(head, {"accuracy": 1.0, "nats": 1.0})
+    head.max_score = None
+    assert check_metrics(head, {"nats": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("score", "max_score", "chance", "percentage"),
+    [
+        *[(50.0, 100.0, None, 50), (0.7, 1.0, None, 70), (-3.0, None, None, -3)],
+        *[(1.5, None, 2.0, 25), (3.0, None, 2.0, -50), (1.5, None, None, -1.5), (1.5, None, -2.0, -1.5)],
+    ],
+)
+def test_percentages_of_scores_and_errors(
+    score: float, max_score: float | None, chance: float | None, percentage: float
+) -> None:
+    is_error = max_score is None and score > 0
+    assert score_percent(score, max_score, lower_is_better=is_error, chance=chance) == pytest.approx(percentage)
+    assert mean_score_percent([percentage, math.nan, 10.0]) == pytest.approx((percentage + 10) / 2)
+    assert math.isnan(mean_score_percent([math.nan]))

@@ -1,6 +1,7 @@
 """Rows, runs and comparisons as the files of a run hold them, for reports of every kind."""
 
 import base64
+import copy
 import csv
 import io
 import json
@@ -83,6 +84,24 @@ def with_metric(row: Row, metric: str, max_score: float | None = None) -> Row:
     row["result"]["metrics"] = {name.replace("accuracy", metric): score for name, score in scores.items()}
     row["result"]["data"][row["task"]] |= {"score_range": None, "max_score": max_score}
     return row
+
+
+def as_errors(rows: list[Row]) -> list[Row]:
+    """Return the rows with the error 100 - score in place of each score, so that lower is better."""
+    rows = copy.deepcopy(rows)
+    for row in rows:
+        task = row["task"]
+        metric = SCORE_RANGES[task]["metric"]
+        scores, data = row["result"]["metrics"], row["result"]["data"][task]
+        row["result"]["metrics"] = {
+            name.replace(metric, "error"): 100 - score if name.endswith(metric) else score
+            for name, score in scores.items()
+        }
+        data |= {"lower_is_better": ["error"], "max_score": None}
+        if data["score_range"]:
+            ends = {name: 100 - data["score_range"][name] for name in ("chance", "reference")}
+            data["score_range"] = {"metric": "error", **ends, "origin": "the same"}
+    return rows
 
 
 def without_ranges(rows: list[Row]) -> list[Row]:

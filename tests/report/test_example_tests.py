@@ -33,17 +33,19 @@ WORDS = ["the", "a", "dog", "cat", "house", "tree", "runs", "sleeps", "eats", "r
 def write_predictions(folder: Path, task: str, lines: list[dict[str, Any]]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "predictions.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, ["task", "index", "target", "prediction", "score"])
+        writer = csv.DictWriter(file, ["task", "index", "target", "prediction", "score", "weight"])
         writer.writeheader()
         writer.writerow({"task": "another", "index": 0, "target": "x", "prediction": "y", "score": 0.5})
         writer.writerows({"task": task, **line} for line in lines)
 
 
-def scored_row(folder: Path, scores: np.ndarray, seed: int = 0, **facts: Any) -> Row:
+def scored_row(folder: Path, scores: np.ndarray, seed: int = 0, weights: np.ndarray | None = None, **facts: Any) -> Row:
     """Write predictions with these scores per example, and return the row of their run."""
     lines = [{"index": k, "target": "cat", "prediction": "dog", "score": score} for k, score in enumerate(scores)]
+    for line, weight in zip(lines, () if weights is None else weights, strict=False):
+        line["weight"] = weight
     write_predictions(folder, "digits", lines)
-    return make_row("digits", 100 * float(scores.mean()), seed, folder=folder, **facts)
+    return make_row("digits", 100 * float(np.average(scores, weights=weights)), seed, folder=folder, **facts)
 
 
 def text_row(folder: Path, texts: list[str], references: list[str], metric: str = "bleu", **facts: Any) -> Row:
@@ -127,6 +129,17 @@ def test_interval_of_mean_scores_is_students(tmp_path: Path) -> None:
     test = example_test([scored_row(tmp_path / "solo", solo), scored_row(tmp_path / "joint", joint, **JOINT)])
     low, high = stats.ttest_rel(100 * joint, 100 * solo).confidence_interval(0.95)
     assert (test.difference.low, test.difference.high) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_weighted_scores_are_compared_by_their_weights(tmp_path: Path) -> None:
+    generator = np.random.default_rng(3)
+    (solo, joint), weights = generator.random((2, 50)), generator.integers(1, 9, 50)
+    rows = [
+        scored_row(tmp_path / mode, scores, weights=weights, mode=mode)
+        for mode, scores in (("solo", solo), ("joint", joint))
+    ]
+    expected = 100 * np.average(joint - solo, weights=weights)
+    assert example_test(rows).difference.mean == pytest.approx(expected)
 
 
 def test_folds_pool_their_examples(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ def write_run(folder: Path, accuracy: float | None = None, **settings: Any) -> P
     settings_file = {"name": "digits", "seed": 0, "settings": {"dim": 8, **settings}, "study": "a.py:digits"}
     write_sealed_json(folder / "settings.json", {**settings_file, "experiment": {"experiment.py": "0" * 64}})
     if accuracy is not None:
-        scores = {"val/a/accuracy": 1.0, "test/a/accuracy": accuracy, "test/a/macro_f1": 2.0, "test/b/bleu": None}
-        data = {"a": {"name": "digits", "sha256": "f" * 64}}
+        scores = {"val/a/accuracy": 1.0, "test/a/accuracy": accuracy, "test/a/macro_f1": 2.0, "test/b/nats": None}
+        data = {"a": {"name": "digits", "sha256": "f" * 64}, "b": {"lower_is_better": ["nats"]}}
         content = {**settings_file, "status": "finished", "metrics": scores, "data": data}
         write_sealed_json(folder / "result.json", content)
     return folder
@@ -47,7 +47,7 @@ def test_runs_and_trials_are_listed_by_date(runs: Path) -> None:
     assert [run.folder.name for run in (first, second, stopped)] == [FIRST, SECOND, STOPPED]
     assert (second.name, second.score, second.started) == (
         "digits",
-        "a accuracy 97.25, b bleu undefined",
+        "a accuracy 97.25, b nats undefined ↓",
         "2026-01-02 12:00",
     )
     assert stopped.score == "unfinished"
@@ -62,14 +62,18 @@ def test_broken_and_renamed_runs_are_listed(runs: Path) -> None:
     renamed = renamed.rename(renamed.with_name("mine"))
     os.utime(renamed / "settings.json", (0, 0))
     scores = {run.folder.name: run.score for run in list_runs(runs)}
-    assert scores == {"mine": "a accuracy 95.00, b bleu undefined", SECOND: "broken", STOPPED: "broken"}
+    assert scores == {
+        "mine": "a accuracy 95.00, b nats undefined ↓",
+        SECOND: "broken",
+        STOPPED: "broken",
+    }
 
 
 def test_comparison_has_scores_and_differences(runs: Path, tmp_path: Path) -> None:
     first, second, stopped = (run.folder for run in list_runs(runs))
     rows = compare_runs(first, second)
     scores = [("metrics.test/a/accuracy", "95.00", "97.25"), ("metrics.test/a/macro_f1", "2.00", "2.00")]
-    assert [row for row in rows if not row[0].endswith("bleu")] == [*scores, ("settings.dim", "8", "16")]
+    assert [row for row in rows if "nats" not in row[0]] == [*scores, ("settings.dim", "8", "16")]
     assert ("status", "finished", "unfinished") in compare_runs(first, stopped)
     long = write_run(tmp_path / "long", math.pi * 1e7, dim=8, text="x" * 99)
     assert {row[0]: len(row[2]) for row in compare_runs(first, long)}["settings.text"] == 40

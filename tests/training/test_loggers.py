@@ -299,9 +299,10 @@ def test_wandb_and_tensorboard_accept_long_and_odd_names(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_wandb_summary_is_best_validation(tmp_path: Path) -> None:
-    tracker = open_wandb(tmp_path)
+    tracker = open_wandb(tmp_path, data={"a": {"name": "a", "sha256": "0" * 64, "lower_is_better": ["nats"]}})
     for accuracy, loss in ((0.1, 3.0), (0.3, 1.0), (0.2, 2.0)):
-        tracker.log({"val/a/accuracy": accuracy, "train/a/loss": loss, "budget/tokens": 1}, 1)
+        metrics = {"val/a/accuracy": accuracy, "val/a/nats": loss, "train/a/loss": loss, "budget/tokens": 1}
+        tracker.log(metrics, 1)
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "none.csv").write_text("step,loss\n")
     tracker.log_artifacts(tmp_path, {"val/a/accuracy": 0.25, "test/a/accuracy": 0.5})
@@ -309,6 +310,7 @@ def test_wandb_summary_is_best_validation(tmp_path: Path) -> None:
     records = read_records(tmp_path)
     values = summary(records)
     assert (values["val/a/accuracy"], values["train/a/loss"]) == ({"max": 0.3}, {"min": 1.0})
+    assert values["val/a/nats"] == {"min": 1.0}
     assert values["test/a/accuracy"] == 0.5
     assert not any(name.startswith("numbers") for row in history(records) for name in row), "the CSV has no rows"
 

@@ -32,6 +32,7 @@ def swept(
     source = Digits(val=100, test=100)
     tokenizer = PatchTokenizer(dim, patch=patch or 4, channels=1, stem="strided" if stem else None)
     task = Task(source, tokenizer, ClassificationHead(source.labels, dim))
+    task.head.lower_is_better = frozenset({"macro_f1"})
     training = Training(steps=steps, batch_tokens=128, learning_rate=rate, num_validations=1)
     return Experiment(Transformer(dim, 1, 2, 8), {"digits": task}, training)
 
@@ -87,6 +88,11 @@ def test_configuration_has_values_and_command(file: Path) -> None:
         "run_cap": 5,
     }
     assert "run_cap" not in configure(file, {"dim": "8,16"})
+    with pytest.raises(InputError, match=r"val/music/accuracy: .* tasks digits"):
+        configure(file, {"dim": "8,16"}, metric="val/music/accuracy")
+    for metric, goal in (("accuracy", "maximize"), ("macro_f1", "minimize")):
+        changed = configure(file, {"dim": "8,16"}, metric=f"val/digits/{metric}")
+        assert changed["metric"] == {"name": f"val/digits/{metric}", "goal": goal}
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """The interface of a data set with the splits train, val and test. Each example has an input and a target."""
 
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, chdir, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,23 +73,25 @@ class ScoreRange:
     """The chance score and the reference score of a data set, which are used to normalize scores.
 
     A normalized score is (score - chance) / (reference - chance). Normalized scores of several data sets can be plotted
-    on one axis. Raises InputError if the reference score is not above the chance score.
+    on one axis. For a metric in the head's `lower_is_better`, the reference is below chance. Without a reference, the
+    normalized score of such an error is 1 - error / chance. Raises InputError if the reference equals chance.
     """
 
     metric: str
     """Name of the metric, as in the scores of the head. `chance` and `reference` have the unit of the metric."""
     chance: float
-    """Expected score of random guesses."""
+    """Expected score of random guesses, or for an error a simple prediction's error, such as that of letter counts."""
     reference: float | None
     """Score of a published system, or the best possible score. With None, scores are not normalized."""
     origin: str
     """Name and conditions of the reference system, and the paper or web page with its score."""
 
     def __post_init__(self) -> None:
-        if self.reference is not None and not self.reference > self.chance:
+        # A comparison with NaN is False.
+        if self.reference is not None and not (self.reference > self.chance or self.reference < self.chance):
             raise InputError(
-                f"chance={self.chance:g}, reference={self.reference:g}: the reference of {self.metric} must be above "
-                "chance, because higher scores are better: negate the values of an error metric, as the head does"
+                f"chance={self.chance:g}, reference={self.reference:g}: the reference of {self.metric} must differ "
+                "from chance"
             )
 
 
@@ -148,15 +150,28 @@ def name_of(source: Source) -> str:
     return getattr(source, "name", None) or getattr(source, "__name__", type(source).__name__)
 
 
-def score_range_of(source: Source) -> ScoreRange | None:
+def score_range_of(source: Source, lower_is_better: Set[str] | None = None) -> ScoreRange | None:
     """Return the source's `score_range`, or None if the source has no `score_range`.
 
-    Raises InputError if `score_range` is not a `ScoreRange`.
+    Args:
+        source: The source.
+        lower_is_better: The head's metrics that are errors, or None to skip the check of the reference.
+
+    Raises:
+        InputError: `score_range` is not a `ScoreRange`, or its reference is worse than chance.
     """
     score_range = getattr(source, "score_range", None)
     if score_range is not None and not isinstance(score_range, ScoreRange):
         expected = "give it as unifier.ScoreRange(metric, chance, reference, origin)"
         raise InputError(f"{name_of(source)}: its score_range is a {type(score_range).__name__}: {expected}")
+    if score_range is not None and score_range.reference is not None and lower_is_better is not None:
+        lower = score_range.metric in lower_is_better
+        if lower != (score_range.reference < score_range.chance):
+            raise InputError(
+                f"{name_of(source)}: chance={score_range.chance:g}, reference={score_range.reference:g}: the reference "
+                f"of {score_range.metric} must be {'below' if lower else 'above'} chance, because "
+                f"{'lower' if lower else 'higher'} values are better (see the head's lower_is_better)"
+            )
     return score_range
 
 

@@ -84,6 +84,10 @@ class ClassificationHead(Head):
         f1 = multiclass_f1_score(predicted, expected, num_classes=len(self.labels), average="macro")
         return {"accuracy": 100 * (predicted == expected).double().mean().item(), "macro_f1": 100 * f1.item()}
 
+    def example_score(self, prediction: Tensor, target: str | SupportsIndex) -> tuple[float, float]:
+        """Return 100 if the predicted class is correct, else 0. All weights are 1."""
+        return (100.0 if int(prediction.argmax()) == int(self.encode(target)) else 0.0), 1.0
+
     def describe(self, prediction: Tensor) -> str:
         best = int(prediction.argmax())
         return f"{self.labels[best]} ({prediction[best]:.0%})"

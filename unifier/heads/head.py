@@ -33,12 +33,18 @@ class Head(Configurable, nn.Module, ABC):
     "input" means the input tokens of the trunk. A head with "input" runs the trunk itself (see `attach_trunk`).
     """
 
+    lower_is_better: frozenset[str] = frozenset()
+    """The names of the metrics that are errors. A lower value of such a metric is better, as for nats per token.
+
+    For every other metric, a higher value is better (compare `higher_is_better` in torchmetrics).
+    """
+
     max_score: float | None = 100.0
     """The best possible value of the first metric, a number above 0.
 
     Joint training divides the score of each task by `max_score`, and averages the results. None means that the metric
-    has no best value above 0, for example a negated error. Joint training does not support a head with
-    `max_score=None`.
+    has no best value above 0, for example an error. Joint training with an error needs the error of a chance-level
+    prediction, the entry `chance` of the source's `score_range` (see `score_percent`).
     """
 
     marked_text: bool = False
@@ -102,14 +108,26 @@ class Head(Configurable, nn.Module, ABC):
     def metrics(self, predictions: Sequence[Any], targets: Sequence[Any]) -> Mapping[str, float]:
         """Compute the metrics of the predictions of a whole split, given the raw targets.
 
-        For every metric, a higher value is better. The first metric selects the best weights. Callers use
-        `checked_metrics` instead of this method.
+        A higher value of a metric is better, except for the metrics in `lower_is_better`. The first metric selects the
+        best weights. Callers use `checked_metrics` instead of this method.
         """
 
     @final
     def checked_metrics(self, predictions: Sequence[Any], targets: Sequence[Any]) -> dict[str, float]:
         """Return the result of `metrics` as Python floats (see `check_metrics`)."""
         return check_metrics(self, self.metrics(predictions, targets))
+
+    def example_score(self, prediction: Any, target: Any) -> tuple[float, float] | None:
+        """Return the score of one example and the weight of the score, for paired tests over test examples.
+
+        The weighted mean over the test examples must be the first metric. A first metric in percent may be 100 times
+        the mean. None means that the first metric is not a mean over examples.
+
+        Args:
+            prediction: A prediction of `evaluate`.
+            target: The raw target of the example.
+        """
+        return None
 
     def attach_trunk(self, trunk: Trunk) -> None:
         """Store the experiment's trunk without registering the trunk's parameters in the head.
@@ -192,7 +210,10 @@ def check_predictions(head: Head, predictions: object, num_examples: int) -> Non
 
 
 def check_metrics(head: Head, metrics: object) -> dict[str, float]:
-    """Return `metrics` with Python floats as values, or raise InputError if `metrics` is not a mapping to numbers."""
+    """Return `metrics` with Python floats as values, or raise InputError if `metrics` is not a mapping to numbers.
+
+    InputError is also raised if `lower_is_better` contains an unknown name, or if `max_score` is given for an error.
+    """
     name = f"{type(head).__name__}.metrics"
     if not isinstance(metrics, Mapping):
         raise InputError(
@@ -204,20 +225,46 @@ def check_metrics(head: Head, metrics: object) -> dict[str, float]:
             f"{name} returned an empty mapping: at least one metric is needed, because the first metric selects the "
             "weights"
         )
+    if unknown := head.lower_is_better - metrics.keys():
+        raise InputError(
+            f"{type(head).__name__}.lower_is_better contains {min(unknown)!r}, but the metrics are "
+            f"{', '.join(map(str, metrics))}: give names of metrics"
+        )
+    first = next(iter(metrics))
+    if first in head.lower_is_better and head.max_score is not None:
+        raise InputError(
+            f"{type(head).__name__} has max_score={head.max_score:g}, but its first metric {first} is an error "
+            "without a maximum: set max_score = None"
+        )
     try:
         return {metric: float(score) for metric, score in metrics.items()}
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} returned {metrics}: each value must be a single number") from error
 
 
-def mean_score_percent(scores: Iterable[tuple[float, float | None]]) -> float:
-    """Return the mean score of the tasks, in percent of the best possible scores.
+def score_percent(
+    score: float, max_score: float | None, *, lower_is_better: bool = False, chance: float | None = None
+) -> float:
+    """Return a task's score in percent of the best possible score, so that a higher percentage is better.
 
-    A score that is NaN is skipped. For example, ROC-AUC is NaN if all targets are equal. The score of a task without a
-    best possible score is not rescaled.
+    An error becomes 100 (1 - error / chance). A score without a best possible value, and an error without a positive
+    error at chance, are not rescaled, but the error is negated.
 
     Args:
-        scores: The value of the first metric and the head's `max_score`, for each task.
+        score: The value of the first metric.
+        max_score: The head's `max_score`.
+        lower_is_better: True if the first metric is an error.
+        chance: The error of a chance-level prediction, the entry `chance` of the source's score range.
     """
-    shares = [100 * score / (max_score or 100) for score, max_score in scores if not math.isnan(score)]
-    return sum(shares) / len(shares) if shares else math.nan
+    if lower_is_better:
+        return -score if chance is None or chance <= 0 else 100 * (1 - score / chance)
+    return 100 * score / (max_score or 100)
+
+
+def mean_score_percent(percentages: Iterable[float]) -> float:
+    """Return the mean of the tasks' scores in percent (see `score_percent`).
+
+    A score that is NaN is skipped. For example, ROC-AUC is NaN if all targets are equal.
+    """
+    defined = [percentage for percentage in percentages if not math.isnan(percentage)]
+    return sum(defined) / len(defined) if defined else math.nan

@@ -54,6 +54,7 @@ class MaskedLanguageModelingHead(Head):
     """
 
     marked_text = True
+    lower_is_better = frozenset({"nats", "perplexity"})
 
     def __init__(self, vocabulary: Vocabulary, dim: int, *, embedding: nn.Embedding) -> None:
         """Build the head.

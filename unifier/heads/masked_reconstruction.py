@@ -48,6 +48,8 @@ class MaskedReconstructionHead(Head):
     loss is the mean squared error of the hidden values. The targets come from the objective `MaskedPatches`.
     """
 
+    lower_is_better = frozenset({"mse"})
+
     def __init__(
         self,
         num_values: int,

@@ -54,7 +54,8 @@ class Evaluation:
         """Return the score of each metric, with its 95 % interval over the examples if there is one."""
         intervals = score_intervals(self.head, self.predictions, self.targets)
         return {
-            name: {"score": score} | (intervals[name]._asdict() if name in intervals else {})
+            name: {"score": score, "lower_is_better": name in self.head.lower_is_better}
+            | (intervals[name]._asdict() if name in intervals else {})
             for name, score in self.head.checked_metrics(self.predictions, self.targets).items()
         }
 
@@ -193,7 +194,8 @@ def parse_target(head: Head, example: Input) -> Any:
 def describe_score(name: str, score: Mapping[str, Any]) -> str:
     """Return a score with its interval in words, such as "accuracy 97.2 (96.1 to 98.0)"."""
     interval = f" ({format_value(score['low'])} to {format_value(score['high'])})" if "low" in score else ""
-    return f"{display_name(name)} {format_value(score['score'])}{interval}"
+    direction = ", lower is better" if score["lower_is_better"] else ""
+    return f"{display_name(name)} {format_value(score['score'])}{interval}{direction}"
 
 
 def _read_pairs(data: str, languages: tuple[str, str] | None) -> Iterator[Input]:
@@ -255,7 +257,7 @@ def _render_page(evaluation: Evaluation, content: Mapping[str, Any]) -> str:
         figure = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
     scores = [
         {
-            "metric": display_name(name),
+            "metric": display_name(name) + (" (lower is better)" if score["lower_is_better"] else ""),
             "score": format_value(score["score"]),
             "95 % interval": f"{format_value(score['low'])} to {format_value(score['high'])}" if "low" in score else "",
             "method": score.get("method", ""),

@@ -32,7 +32,7 @@ def write_card(model: StoredModel) -> str:
     sections = {
         f"# {_plain(model.name)}": [_describe_task(task, tasks[task]) for task in tasks],
         "## Use": _use(model),
-        "## Scores": _scores(facts),
+        "## Scores": _scores(model),
         "## Training": _training(facts),
         "## Limits": [f"- {limit}" for task in tasks for limit in _limits(task, tasks[task], facts["data"][task])],
         "## Preprocessing": [
@@ -100,12 +100,15 @@ def _use(model: StoredModel) -> list[str]:
     ]
 
 
-def _scores(facts: Mapping[str, Any]) -> list[str]:
+def _scores(model: StoredModel) -> list[str]:
+    facts = model.facts
+    errors = {f"test/{task}/{name}" for task, part in model.tasks.items() for name in part.head.lower_is_better}
     rows = ["| metric | score | 95 % interval | method | test examples |", "|---|---|---|---|---|"]
     for metric, score in facts["scores"].items():
         interval = facts["intervals"].get(metric)
         ends, method = ("-", "not computed") if interval is None else (_range(interval), interval["method"])
-        rows.append(f"| {_cell(metric)} | {float(score):.2f} | {ends} | {method} | {_examples(facts, metric)} |")
+        title = f"{metric} (lower is better)" if metric in errors else metric
+        rows.append(f"| {_cell(title)} | {float(score):.2f} | {ends} | {method} | {_examples(facts, metric)} |")
     method = (
         "The intervals are over test examples: they say how far the score may be from the score on many more examples "
         "of the same kind. They do not contain the variation between training runs."

@@ -8,7 +8,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any, final
 
-from unifier.report.estimates import Estimate, estimate
+from unifier.report.estimates import Estimate, display_name, estimate
 
 ResultRow = Mapping[str, Any]
 """The entry of one task of one run in comparison.json."""
@@ -31,9 +31,26 @@ def first_metric(row: ResultRow) -> str:
 
 
 def row_score_range(row: ResultRow) -> Mapping[str, Any]:
-    """Return the score range of the row's task, or {} if the range is in a metric that the task does not report."""
+    """Return the score range of the row's task, or {} if the range is in a metric that the task does not report.
+
+    The reference of an error without a reference is 0, so that the normalized score is 1 - error / chance.
+    """
     score_range = task_score_range(row)
-    return score_range if score_range.get("metric") in metrics_of(row) else {}
+    if score_range.get("metric") not in metrics_of(row):
+        return {}
+    if score_range.get("reference") is None and is_error(row, score_range["metric"]) and score_range["chance"] > 0:
+        return {**score_range, "reference": 0.0}
+    return score_range
+
+
+def is_error(row: ResultRow, metric: str) -> bool:
+    """Return True if a lower value of the metric is better."""
+    return metric in data_of(row).get("lower_is_better", ())
+
+
+def metric_title(row: ResultRow, metric: str) -> str:
+    """Return the readable name of a metric for a table or an axis, with a note if a lower value is better."""
+    return f"{display_name(metric)} (lower is better)" if is_error(row, metric) else display_name(metric)
 
 
 def task_score_range(row: ResultRow) -> Mapping[str, Any]:
@@ -96,6 +113,16 @@ class Condition:
     rows: Sequence[ResultRow]
 
     @property
+    def lower_is_better(self) -> bool:
+        """True if the metric is an error."""
+        return is_error(self.rows[0], self.metric)
+
+    @property
+    def title(self) -> str:
+        """The readable name of the metric, with a note if a lower value is better."""
+        return metric_title(self.rows[0], self.metric)
+
+    @property
     def experiment_task(self) -> tuple[str, str]:
         """The names of the experiment and the task. Two experiments may have tasks with the same name."""
         return self.rows[0]["experiment"], self.task
@@ -153,15 +180,19 @@ class Condition:
 
     @cached_property
     def validation_score(self) -> float:
-        """The mean validation score, or -inf if a run has no validation score. Conditions are ranked by this score."""
+        """The mean validation score, or -inf if a run has no validation score. Conditions are ranked by this score.
+
+        An error is negated, so that a higher validation score is better.
+        """
         name = f"val/{self.task}/{self.metric}"
         if not all(name in row["result"]["metrics"] for row in self.rows):
             return -math.inf
-        return fmean(mean_by_unit(self._run_scores("val")).values())
+        score = fmean(mean_by_unit(self._run_scores("val")).values())
+        return -score if self.lower_is_better else score
 
     @property
     def max_score(self) -> float | None:
-        """The maximum possible score, or None if the maximum is unknown, as for all metrics except the first."""
+        """The maximum possible score, or None for an error, and for every metric except the first."""
         row = self.rows[0]
         return data_of(row).get("max_score") if self.metric == first_metric(row) else None
 
@@ -293,7 +324,10 @@ class Contrast:
     condition: Condition
     baseline: Condition
     gains: Mapping[int, float]
-    """The difference of raw scores for each seed or fold. The difference of a fold is averaged over seeds."""
+    """The difference of raw scores for each seed or fold. The difference of a fold is averaged over seeds.
+
+    The difference of errors is negative if the condition is better than the baseline.
+    """
     normalized_gains: Mapping[int, float] | None
     """The difference of normalized scores for each seed or fold, or None if the task has no reference score."""
 

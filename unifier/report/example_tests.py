@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
 PREDICTIONS_FILE = "predictions.csv"
-"""A run's file with one line per test example: task, index, target, prediction, score."""
+"""A run's file with one line per test example: task, index, target, prediction, score, weight."""
+
+NUMERIC_COLUMNS = ("score", "weight")
+"""Columns of `PREDICTIONS_FILE` with numbers. A file without the column "weight" has equal weights."""
 
 REQUIRED_COLUMNS = ("task", "index", "target", "prediction", "score")
 """Required columns of `PREDICTIONS_FILE`."""
@@ -71,7 +74,10 @@ class _Predictions(NamedTuple):
     targets: list[str]
     texts: list[str]
     scores: list[float] | None
-    """The score of each test example, or None for a corpus metric such as BLEU."""
+    """The score of each test example, or None for a corpus metric such as BLEU.
+
+    With weights, each score is multiplied by the ratio of its weight to the mean weight.
+    """
 
 
 class _RunPair(NamedTuple):
@@ -219,7 +225,7 @@ def _read_predictions(folder: Path, task: str) -> _Predictions:
     if not path.exists():
         raise InputError(f"no {PREDICTIONS_FILE}")
     try:
-        lines = parse_rows(path, REQUIRED_COLUMNS, ("score",))
+        lines = parse_rows(path, REQUIRED_COLUMNS, NUMERIC_COLUMNS)
     except InputError as error:
         raise InputError(f"{PREDICTIONS_FILE}{str(error).removeprefix(str(path))}") from error
     lines = [line for line in lines if line["task"] == task]
@@ -229,6 +235,9 @@ def _read_predictions(folder: Path, task: str) -> _Predictions:
         raise InputError(f"{PREDICTIONS_FILE} has {'an example twice' if lines else f'no line of the task {task}'}")
     try:
         scores = [float(line["score"]) for line in lines] if any(line["score"] for line in lines) else None
+        weights = [float(line.get("weight") or 1) for line in lines]
+        if scores and fmean(weights):
+            scores = [score * weight / fmean(weights) for score, weight in zip(scores, weights, strict=True)]
     except (TypeError, ValueError) as error:
         raise InputError(f"{PREDICTIONS_FILE} has a score that is not a number") from error
     return _Predictions(ids, [line["target"] for line in lines], [line["prediction"] for line in lines], scores)

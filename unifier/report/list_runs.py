@@ -16,6 +16,9 @@ COMPARED = ("name", "seed", "status", "metrics", "settings", "data", "experiment
 FACTS = ("commit", "versions", "machine", "threads", "error")
 """The keys of result.json and settings.json that `compare_runs` compares, in this order."""
 
+LOWER_IS_BETTER = "↓"
+"""The mark of a metric for which a lower value is better."""
+
 MAX_CELL = 40
 """Maximum length of a value in a comparison, in characters. The end of a longer value is left out."""
 
@@ -55,14 +58,16 @@ def compare_runs(first: Path, second: Path) -> list[tuple[str, str, str]]:
     Raises:
         InputError: A folder is not the folder of a run, or a file of a run is broken.
     """
-    facts = [_facts(folder) for folder in (first, second)]
+    contents = [_read(folder) for folder in (first, second)]
+    facts = [_facts(content) for content in contents]
     names = dict.fromkeys([*facts[0], *facts[1]])
     order = {key: place for place, key in enumerate((*COMPARED, *FACTS))}
     rows: list[tuple[str, str, str]] = []
     for name in sorted(names, key=lambda name: order[name[0]]):
         one, two = (fact.get(name) for fact in facts)
         if one != two or (name[0] == "metrics" and name[1].startswith("test/")):
-            rows.append((".".join(name), _cell(one), _cell(two)))
+            direction = _direction(contents[0], *name[1].split("/")[1:]) if name[0] == "metrics" else ""
+            rows.append((".".join(name) + direction, _cell(one), _cell(two)))
     return rows
 
 
@@ -108,7 +113,7 @@ def _score(content: Mapping[str, Any]) -> str:
         split, _, rest = str(name).partition("/")
         task, _, metric = rest.rpartition("/")
         if split == "test" and task not in first:
-            first[task] = f"{task} {metric} {_number(value)}"
+            first[task] = f"{task} {metric} {_number(value)}{_direction(content, task, metric)}"
     return ", ".join(first.values()) or str(content["status"])
 
 
@@ -119,8 +124,15 @@ def _started(folder: Path) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime((folder / "settings.json").stat().st_mtime))
 
 
-def _facts(folder: Path) -> dict[tuple[str, ...], Any]:
-    content = _read(folder)
+def _direction(content: Mapping[str, Any], task: str = "", metric: str = "") -> str:
+    """Return `LOWER_IS_BETTER` after a space if a task's metric is an error, else ""."""
+    data = content.get("data")
+    described = data.get(task) if isinstance(data, Mapping) else None
+    errors = described.get("lower_is_better") if isinstance(described, Mapping) else None
+    return f" {LOWER_IS_BETTER}" if isinstance(errors, list) and metric in errors else ""
+
+
+def _facts(content: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
     return dict(_flatten({key: content[key] for key in (*COMPARED, *FACTS) if key in content}))
 
 

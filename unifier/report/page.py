@@ -20,6 +20,7 @@ from unifier.report.conditions import (
     data_of,
     format_setting,
     group_conditions,
+    metric_title,
     row_score_range,
 )
 from unifier.report.content_policy import add_policy
@@ -413,7 +414,7 @@ def _describe_range(row: ResultRow, limits: Mapping[str, Any]) -> str:
     reference = "no reference"
     if limits.get("reference") is not None:
         reference = f"reference {limits['reference']:g} ({limits['origin']})"
-    return f"{row['task']}, {limits['metric']}: chance {limits['chance']:g}, {reference}"
+    return f"{row['task']}, {metric_title(row, limits['metric'])}: chance {limits['chance']:g}, {reference}"
 
 
 def _command(recipe: str, settings: Mapping[str, Any]) -> str:

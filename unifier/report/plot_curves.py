@@ -11,7 +11,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
 from numpy.typing import NDArray
 
 from unifier.report.conditions import Condition, row_pretraining, row_score_range, trained_budget
-from unifier.report.estimates import display_name, join_words
+from unifier.report.estimates import join_words
 from unifier.report.plot_style import (
     COLORS,
     FigureWriter,
@@ -80,7 +80,7 @@ def _read_log(path: Path) -> list[dict[str, str]]:
 
 
 def select_conditions(conditions: Sequence[Condition], limit: int) -> list[Condition]:
-    """Select at most `limit` conditions to draw: first solo and joint, then the highest validation scores."""
+    """Select at most `limit` conditions to draw: first solo and joint, then the best validation scores."""
     ranked = sorted(conditions, key=lambda condition: -condition.validation_score)
     selected = list(dict.fromkeys([*_references(conditions), *ranked]))[:limit]
     return [condition for condition in conditions if condition in selected]
@@ -190,7 +190,7 @@ def _draw_scores(
         axes.fill_between(curve.x, curve.low, curve.high, color=color, alpha=0.15, linewidth=0)
         axes.plot(curve.x, curve.mean, style, marker=point_marker(curve.x), color=color, zorder=3 - k / 100)
         ends.append(LineEnd(curve.mean[-1], condition.label if task else condition.task, color))
-    metric = "normalized score" if normalized else display_name(conditions[0].metric) if task else "score"
+    metric = "normalized score" if normalized else conditions[0].title if task else "score"
     axes.set(title=task or "all tasks", xlabel=COST_AXES[axis], ylabel=f"validation {metric}")
     _set_cost_ticks(axes, axis)
     if len(curves) > 1:

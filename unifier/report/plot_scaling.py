@@ -1,5 +1,6 @@
 """Figures of error against the share of training examples, and of score against the cost of a setting."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -35,7 +36,8 @@ def _draw_efficiency(efficiency: DataEfficiency, condition: Condition, writer: F
     color = writer.colors[efficiency.task]
     lowest_score, _ = score_limits(condition, normalized=efficiency.unit != condition.metric)
     # A logarithmic axis has no 0, so the lower ends of intervals are at least a tenth of the error.
-    limits = [(0.1 * error.mean, efficiency.max_score - lowest_score) for error in errors]
+    highest_error = math.inf if efficiency.max_score is None else efficiency.max_score - lowest_score
+    limits = [(0.1 * error.mean, highest_error) for error in errors]
     lengths = [bar_lengths(error, limit) for error, limit in zip(errors, limits, strict=True)]
     plot_intervals(axes, shares, [error.mean for error in errors], color, yerr=np.transpose(lengths))
     fit = "No power law: too few shares, or no fit"
@@ -56,7 +58,8 @@ def _draw_efficiency(efficiency: DataEfficiency, condition: Condition, writer: F
         | exponent
         for share, error in zip(shares, errors, strict=True)
     ]
-    note = f"Error: {efficiency.max_score:g} minus {display_name(efficiency.unit)}. {fit}"
+    unit = display_name(efficiency.unit)
+    note = f"Error: {unit if efficiency.max_score is None else f'{efficiency.max_score:g} minus {unit}'}. {fit}"
     alt = f"error over share of examples, {efficiency.name}"
     return writer.save(figure, f"efficiency-{efficiency.name}", "efficiency", alt, table, note)
 
@@ -84,7 +87,7 @@ def _draw_sweep(
     figure, axes = create_panel(4.6)
     lengths = [bar_lengths(point.score, score_limits(condition)) for point in points]
     plot_intervals(axes, x, y, writer.colors[task], yerr=np.transpose(lengths))
-    axes.set(xscale="log", title=task, xlabel=cost, ylabel=f"test {display_name(metric)}")
+    axes.set(xscale="log", title=task, xlabel=cost, ylabel=f"test {condition.title}")
     axes.margins(x=0.2)
     _set_cost_ticks(axes, x)
     label_ends(axes, [LineEnd(score, point.label, MUTED, at) for point, at, score in zip(points, x, y, strict=True)])

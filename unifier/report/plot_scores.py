@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from unifier.report.conditions import Condition, by_priority, row_score_range
-from unifier.report.estimates import Estimate, display_name, format_number, join_nonempty, plus_minus
+from unifier.report.estimates import Estimate, format_number, join_nonempty, join_words, plus_minus
 from unifier.report.plot_curves import describe_selection, line_styles, select_conditions
 from unifier.report.plot_style import (
     INK,
@@ -28,7 +28,7 @@ from unifier.report.plot_style import (
     plot_intervals,
 )
 from unifier.report.schema import Confusion, LengthsEntry, read_entry
-from unifier.report.summary import JointEffect, joint_effect
+from unifier.report.summary import NORMALIZED_POINTS, JointEffect, joint_effect
 from unifier.report.tables import describe_matching
 from unifier.report.transfer import TransferGrid, setting_grid, transfer_grids
 
@@ -55,15 +55,15 @@ def score_limits(condition: Condition, *, normalized: bool = False) -> tuple[flo
     """Return the lowest and the highest possible score of a condition's metric.
 
     Both limits are infinite if the highest possible score is unknown. The lowest possible score is -inf if the
-    condition has scores below 0.
+    condition has scores below 0. An error has no highest possible value.
     """
-    highest = condition.max_score
+    highest = math.inf if condition.lower_is_better else condition.max_score
     if highest is None:
         return -math.inf, math.inf
     lowest = 0.0 if min(condition.scores.values()) >= 0 else -math.inf
     if normalized:
         limits = row_score_range(condition.rows[0])
-        lowest, highest = (
+        lowest, highest = sorted(
             100 * (score - limits["chance"]) / (limits["reference"] - limits["chance"]) for score in (lowest, highest)
         )
     return lowest, highest
@@ -96,7 +96,7 @@ def draw_scores(conditions: Sequence[Condition], writer: FigureWriter) -> list[S
             height -= 1
         for condition in group:
             estimate = condition.display_score if normalized else condition.score
-            text = f"{plus_minus(condition.score)} {display_name(condition.metric)}"
+            text = f"{plus_minus(condition.score)} {condition.title}"
             limits = score_limits(condition, normalized=normalized)
             _draw_interval(axes, estimate, limits, height, writer.colors[task], text)
             ticks.append((height, condition.label if len(group) > 1 else task, INK))
@@ -137,12 +137,15 @@ def _draw_joint(effect: JointEffect, matching: str, writer: FigureWriter) -> Sav
         _draw_interval(axes, gain, (-math.inf, math.inf), -k, writer.colors.get(task, INK), text)
     axes.axvline(0, color=MUTED, linewidth=1)
     xlabel = effect.unit if effect.mean_gain else f"{effect.unit}, each task in its own metric"
+    is_normalized = effect.unit == NORMALIZED_POINTS
+    errors = [] if is_normalized else [task for task, pair in effect.pairs.items() if pair.condition.lower_is_better]
     axes.set(title=join_nonempty("joint minus solo", effect.settings, between="\n"), xlabel=xlabel)
     _set_names(axes, [(-k, task, INK) for k, task in enumerate(gains)])
     table = [{"task": task, **_interval_cells(gain, "joint minus solo")} for task, gain in gains.items()]
     unit = next(iter(gains.values())).unit
     several = any(gain.half_width is not None for gain in gains.values())
     bar = f"Bar: 95 % interval, paired by {unit}" if several else f"No interval over {unit}s"
+    bar = join_nonempty(bar, f"Lower is better for {join_words(errors)}" if errors else "", between=". ")
     name = join_nonempty("joint minus solo", effect.settings)
     note = join_nonempty(bar, matching, between=". ")
     return writer.save(figure, name, "joint", f"{name}, task by task", table, note)

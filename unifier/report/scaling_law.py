@@ -45,8 +45,8 @@ class DataEfficiency:
     """The name of the task, with the label of the condition if the task was not trained solo."""
     unit: str
     """The metric of the errors."""
-    max_score: float
-    """The score for which the error is 0."""
+    max_score: float | None
+    """The score for which the error is 0, or None if the metric itself is an error."""
     shares: Sequence[float]
     """The shares of training examples in ascending order, from 0 to 1."""
     errors: Sequence[Estimate]
@@ -67,7 +67,8 @@ class SweepPoint(NamedTuple):
 def efficiencies(conditions: Sequence[Condition]) -> list[DataEfficiency]:
     """Return one error curve for each task and type of training with several shares of the training examples.
 
-    A task with neither a reference score nor a maximum score has no error curve, because the error is undefined.
+    A task with neither a reference score nor a maximum score has no error curve, because the error is undefined. If the
+    metric is an error, the curve consists of the metric's values.
     """
     groups: dict[tuple[str, str, str], list[tuple[float, Condition]]] = {}
     for condition in conditions:
@@ -137,6 +138,10 @@ def _efficiency(task: str, name: str, points: Sequence[tuple[float, Condition]])
     points = sorted(points, key=lambda point: point[0])
     shares = [share for share, _ in points]
     normalized = [condition.normalized_scores for _, condition in points]
+    if points[0][1].lower_is_better:
+        errors = [estimate(condition.scores.values()) for _, condition in points]
+        law = fit_law(shares, [error.mean for error in errors]) if len(set(shares)) >= MIN_POINTS else None
+        return DataEfficiency(task, name, points[0][1].metric, None, shares, errors, law)
     # The error is the distance to the reference score if all scores are lower, else the distance to the maximum score.
     if all(scores is not None and max(scores.values()) < 100 for scores in normalized):
         unit, max_score = "the normalized score", 100.0

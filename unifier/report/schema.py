@@ -80,6 +80,7 @@ class _Data(_Part):
     val: Count
     test: Count
     max_score: Number | None = None
+    lower_is_better: list[Name] = []
     score_range: _ScoreRange | None = None
     skipped: dict[Name, Count] = {}
     dropped: dict[Name, Count] = {}

@@ -63,13 +63,15 @@ class JointEffect(NamedTuple):
     """Gain of one shared trunk over separate trunks, paired by seed or fold."""
 
     mean_gain: Estimate | None
-    """The mean gain over tasks, or None for tasks without a common scale or a common seed."""
+    """The mean gain over tasks, or None for tasks without a common scale or a common seed. See `lower_is_better`."""
     task_gains: Mapping[str, Estimate]
     """The gain of each task."""
     best_minus_worst: Estimate | None
-    """The largest gain minus the smallest gain, Bonferroni-adjusted for the choice of two tasks."""
+    """The difference of the best and the worst gain, at least 0, Bonferroni-adjusted for the choice of two tasks."""
     unit: str
     """The unit of the gains."""
+    lower_is_better: bool
+    """True if the gains are differences of an error, so that a negative gain is better."""
     settings: str
     """The varied settings, and the name of the experiment if there are several shared trunks."""
     tasks_without_solo: Sequence[str]
@@ -85,14 +87,14 @@ class JointEffect(NamedTuple):
 class _Wording(NamedTuple):
     """Phrases for the difference of two conditions. Each phrase contains {} for the amount of the difference."""
 
-    higher: str
-    """The phrase for a significant positive difference."""
-    lower: str
+    better: str
+    """The phrase for a significant difference in favor of the first condition."""
+    worse: str
     bound: str
     """The phrase for an interval that contains 0, where {} is the largest absolute value in the interval."""
-    above: str
-    """The phrase for a positive difference without an interval."""
-    below: str
+    better_once: str
+    """The phrase for a difference without an interval in favor of the first condition."""
+    worse_once: str
     equal: str
     """The phrase for equal scores in all runs."""
 
@@ -188,15 +190,18 @@ def _joint_effect_of(pairs: Mapping[str, Contrast], settings: str, tasks_without
     means = [sum(values[unit] for values in gains.values()) / len(gains) for unit in units]
     has_common_scale = normalized or len({pair.condition.metric for pair in every}) == 1
     task_gains = {task: estimate([values[unit] for unit in units or values], noun) for task, values in gains.items()}
-    ranked = sorted(task_gains, key=lambda task: task_gains[task].mean)
+    lower_is_better = not normalized and has_common_scale and every[0].condition.lower_is_better
+    direction = -1 if lower_is_better else 1
+    ranked = sorted(task_gains, key=lambda task: direction * task_gains[task].mean)
     best, worst = gains[ranked[-1]], gains[ranked[0]]
-    gaps = [best[unit] - worst[unit] for unit in units] if has_common_scale else []
+    gaps = [direction * (best[unit] - worst[unit]) for unit in units] if has_common_scale else []
     any_run = {unit for pair in every for side in (pair.condition, pair.baseline) for unit, _ in side.run_scores}
     return JointEffect(
         mean_gain=estimate(means, noun) if means and has_common_scale else None,
         task_gains=task_gains,
         best_minus_worst=estimate(gaps, noun).bonferroni(math.comb(len(gains), 2)) if gaps else None,
         unit=NORMALIZED_POINTS if normalized else "points",
+        lower_is_better=lower_is_better,
         settings=settings,
         tasks_without_solo=tasks_without_solo,
         missing_units=sorted(any_run.difference(units)) if units else [],
@@ -230,8 +235,10 @@ def _mean_effect(effect: JointEffect) -> list[str]:
     trunk = f"One trunk for {'both' if count == 2 else f'all {count}'} tasks"
     size = magnitude(mean)
     points = f"{format_number(size.mean, num_decimals(size))} {effect.unit}"
+    is_better = mean.mean < 0 if effect.lower_is_better else mean.mean > 0
     if mean.sign:
-        verb = f"gains {points} over" if mean.mean > 0 else f"costs {points} compared with"
+        gain = f"saves {points} compared with" if effect.lower_is_better else f"gains {points} over"
+        verb = gain if is_better else f"costs {points} compared with"
         sentence = f"{trunk} {verb} separate trunks {format_interval(size)}."
     elif mean.half_width is not None:
         sentence = (
@@ -245,7 +252,8 @@ def _mean_effect(effect: JointEffect) -> list[str]:
         sentence = f"{trunk} and separate trunks have equal scores {format_interval(mean)}."
     if not (effect.best_minus_worst and effect.best_minus_worst.sign):
         return [sentence]
-    worst, *_, best = sorted(effect.task_gains, key=lambda task: effect.task_gains[task].mean)
+    direction = -1 if effect.lower_is_better else 1
+    worst, *_, best = sorted(effect.task_gains, key=lambda task: direction * effect.task_gains[task].mean)
     return [sentence, f"Of the tasks, {best} fares best and {worst} fares worst."]
 
 
@@ -253,26 +261,33 @@ def _task_effects(effect: JointEffect, excluded: ExcludedRuns) -> Iterator[str]:
     """Yield one sentence per task on the difference between joint and solo, in the task's metric."""
     for task, pair in effect.pairs.items():
         gain = estimate([pair.gains[unit] for unit in effect.units or pair.gains], pair.condition.unit)
+        above, below = _sides(pair.condition)
+        gains, loses = ("saves", "costs") if pair.condition.lower_is_better else ("gains", "loses")
         if len(effect.pairs) == 1:
             wording = _Wording(
-                higher=f"A shared trunk gains {{}} on {task} over a separate trunk",
-                lower=f"A shared trunk costs {{}} on {task} compared with a separate trunk",
+                better=f"A shared trunk {gains} {{}} on {task} compared with a separate trunk",
+                worse=f"A shared trunk costs {{}} on {task} compared with a separate trunk",
                 bound=f"A shared and a separate trunk differ on {task} by at most {{}}",
-                above=f"A shared trunk scores {{}} above a separate trunk on {task}",
-                below=f"A shared trunk scores {{}} below a separate trunk on {task}",
+                better_once=f"A shared trunk scores {{}} {above} a separate trunk on {task}",
+                worse_once=f"A shared trunk scores {{}} {below} a separate trunk on {task}",
                 equal=f"A shared and a separate trunk have equal scores on {task}",
             )
         else:
             wording = _Wording(
-                higher=f"{task} gains {{}}",
-                lower=f"{task} loses {{}}",
+                better=f"{task} {gains} {{}}",
+                worse=f"{task} {loses} {{}}",
                 bound=f"{task} changes by at most {{}}",
-                above=f"{task} scores {{}} above solo",
-                below=f"{task} scores {{}} below solo",
+                better_once=f"{task} scores {{}} {above} solo",
+                worse_once=f"{task} scores {{}} {below} solo",
                 equal=f"{task} scores as solo does",
             )
         test = _test_examples(pair, effect.units or None, 1, excluded)
         yield _describe_difference(wording, pair.condition, gain, test)
+
+
+def _sides(condition: Condition) -> tuple[str, str]:
+    """Return the words for a better and for a worse score: above and below, or for an error below and above."""
+    return ("below", "above") if condition.lower_is_better else ("above", "below")
 
 
 def _left_out(effect: JointEffect) -> list[str]:
@@ -302,16 +317,18 @@ def _describe_difference(wording: _Wording, condition: Condition, gain: Estimate
         known.append(test.difference)
     bounded = [each for each in known if each.half_width is not None]
     sign = next((each.sign for each in bounded if each.sign), 0)
+    direction = -1 if condition.lower_is_better else 1
 
     def amount(size: Estimate) -> str:
         return _difference_with_metric(format_number(size.mean, num_decimals(size)), condition)
 
     if not bounded:
-        phrase = (wording.above if gain.mean > 0 else wording.below) if gain.mean else wording.equal
+        once = wording.better_once if direction * gain.mean > 0 else wording.worse_once
+        phrase = once if gain.mean else wording.equal
         return f"{phrase.format(amount(magnitude(gain)))} {format_interval(magnitude(gain))}."
     if sign:
         shown = [magnitude(each) for each in bounded if each.sign == sign]
-        phrase = (wording.higher if sign > 0 else wording.lower).format(amount(shown[0]))
+        phrase = (wording.better if direction * sign > 0 else wording.worse).format(amount(shown[0]))
     else:
         shown, widest = bounded, max(bounded, key=lambda each: each.bound)
         phrase = wording.bound.format(_difference_with_metric(format_bound(widest), condition))
@@ -398,12 +415,13 @@ def _best_retained(
         name = "a random frozen trunk"
         if control.baseline.has(shuffled=True):
             name = "the same trunk with shuffled weights"
+        above, below = _sides(control.condition)
         wording = _Wording(
-            higher=f"The frozen trunk scores {{}} above {name}",
-            lower=f"The frozen trunk scores {{}} below {name}",
+            better=f"The frozen trunk scores {{}} {above} {name}",
+            worse=f"The frozen trunk scores {{}} {below} {name}",
             bound=f"The frozen trunk and {name} differ by at most {{}}",
-            above=f"The frozen trunk scores {{}} above {name}",
-            below=f"The frozen trunk scores {{}} below {name}",
+            better_once=f"The frozen trunk scores {{}} {above} {name}",
+            worse_once=f"The frozen trunk scores {{}} {below} {name}",
             equal=f"The frozen trunk and {name} have equal scores",
         )
         gain, test = control.gain.bonferroni(choices), _test_examples(control, None, choices, excluded)
@@ -473,12 +491,13 @@ def _describe_best(conditions: Sequence[Condition], excluded: ExcludedRuns) -> l
         if pair is None:
             sentences.append(f"{first.label} shares no {first.unit} with {rival}.")
         else:
+            above, below = _sides(first)
             wording = _Wording(
-                higher=f"{first.label} scores {{}} above {rival}",
-                lower=f"{first.label} scores {{}} below {rival}",
+                better=f"{first.label} scores {{}} {above} {rival}",
+                worse=f"{first.label} scores {{}} {below} {rival}",
                 bound=f"{first.label} is not distinguishable from {rival}: they differ by at most {{}}",
-                above=f"{first.label} scores {{}} above {rival}",
-                below=f"{first.label} scores {{}} below {rival}",
+                better_once=f"{first.label} scores {{}} {above} {rival}",
+                worse_once=f"{first.label} scores {{}} {below} {rival}",
                 equal=f"{first.label} scores as {rival}, does",
             )
             sentences.append(_describe_difference(wording, first, pair.gain, _test_examples(pair, None, 1, excluded)))

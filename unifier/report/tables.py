@@ -11,11 +11,11 @@ from unifier.report.conditions import (
     contrasts,
     has_uncounted_pretraining,
     lineage_of,
+    metric_title,
     row_budget,
 )
 from unifier.report.estimates import (
     count_noun,
-    display_name,
     format_number,
     format_range,
     format_value,
@@ -127,7 +127,7 @@ def score_tables(conditions: Sequence[Condition]) -> dict[str, ReportTable]:
     single = len({condition.task for condition in conditions}) == len(conditions)
     tables: dict[str, ReportTable] = {}
     for condition in conditions:
-        metric, score = display_name(condition.metric), plus_minus(condition.score)
+        metric, score = condition.title, plus_minus(condition.score)
         row = {"condition": condition.label, metric: score}
         if single:
             row = {"task": condition.task, "score": score, "metric": metric, "also": _other_metrics(condition)}
@@ -258,7 +258,8 @@ def _other_metrics(condition: Condition) -> str:
         for name, score in row["result"]["metrics"].items():
             if name.startswith(prefix) and name != prefix + condition.metric:
                 scores.setdefault(name.removeprefix(prefix), []).append(score)
-    return ", ".join(f"{format_value(fmean(values))} {display_name(metric)}" for metric, values in scores.items())
+    row = condition.rows[0]
+    return ", ".join(f"{format_value(fmean(values))} {metric_title(row, metric)}" for metric, values in scores.items())
 
 
 def _fill_columns(rows: Collection[Mapping[str, str]]) -> ReportTable:

@@ -61,8 +61,9 @@ def transfer_grids(conditions: Sequence[Condition]) -> list[TransferGrid]:
     """Return one grid for each value of `trainable` and each combination of varied settings.
 
     Each row is an origin of the trunk, and the last rows are the controls. Each column is a task. Cells are normalized
-    scores if every task has a reference score, else percentages of the solo score. If a solo score is not above 0,
-    cells are raw scores. Each cell is the mean over the folds and seeds common to all conditions of the column.
+    scores if every task has a reference score, else percentages of the solo score. If a solo score is not above 0, or
+    if a score is an error, cells are raw scores. Each cell is the mean over the folds and seeds common to all
+    conditions of the column.
     """
     moved = [condition for condition in conditions if not condition.has(start=None)]
     reached = {condition.experiment_task for condition in moved}
@@ -71,12 +72,15 @@ def transfer_grids(conditions: Sequence[Condition]) -> list[TransferGrid]:
     )
     tasks = [task for _, task in pairs]
     columns = [task if tasks.count(task) == 1 else f"{experiment}, {task}" for experiment, task in pairs]
+    errors = {condition.experiment_task for condition in conditions if condition.lower_is_better}
     starts = list(dict.fromkeys(condition.rows[0]["start"] for condition in moved))
     relevant = [condition for condition in conditions if condition.experiment_task in reached]
     normalized = all(condition.normalized_score for condition in relevant)
     solos = [condition for condition in relevant if condition.has(mode="solo", start=None, trainable="all")]
-    relative = all(solo.score.mean > 0 for solo in solos)
+    relative = all(solo.score.mean > 0 and not solo.lower_is_better for solo in solos)
     unit = "normalized score" if normalized else "percent of solo's score" if relative else RAW_UNIT
+    if unit == RAW_UNIT:
+        columns = [_column_title(name, pair in errors) for name, pair in zip(columns, pairs, strict=True)]
 
     def cell(pair: tuple[str, str], varied: Mapping[str, Any], **facts: object) -> float | None:
         rivals = [rival for rival in relevant if rival.experiment_task == pair and rival.matches_settings(varied)]
@@ -113,7 +117,8 @@ def retained_scores(conditions: Sequence[Condition]) -> list[RetainedScore]:
     """Return the retained scores of frozen trunks that another experiment trained, in decreasing order.
 
     The reference condition is the same trunk with all weights trained, or solo if no such run exists. If the score of
-    the reference condition is near 0, the retained score is undefined.
+    the reference condition is near 0, the retained score is undefined. An error has a retained score only if the error
+    can be normalized.
     """
     retained: list[RetainedScore] = []
     for frozen in conditions:
@@ -121,6 +126,8 @@ def retained_scores(conditions: Sequence[Condition]) -> list[RetainedScore]:
             continue
         reference = _reference_of(frozen, conditions)
         if reference is None:
+            continue
+        if frozen.lower_is_better and frozen.normalized_scores is None:
             continue
         scores, totals = (condition.normalized_scores or condition.scores for condition in (frozen, reference))
         is_positive = reference.display_score.mean > 0 and not reference.display_score.contains_zero
@@ -147,9 +154,15 @@ def setting_grid(conditions: Sequence[Condition]) -> TransferGrid | None:
         for condition in swept
     }
     unit = "normalized score" if normalized else RAW_UNIT
+    errors = set[str]() if normalized else {condition.task for condition in swept if condition.lower_is_better}
+    columns = [_column_title(task, task in errors) for task in tasks]
     return TransferGrid(
-        "settings by task", rows, tasks, [[cells.get((label, task)) for task in tasks] for label in rows], unit
+        "settings by task", rows, columns, [[cells.get((label, task)) for task in tasks] for label in rows], unit
     )
+
+
+def _column_title(task: str, is_error: bool) -> str:
+    return f"{task} (lower is better)" if is_error else task
 
 
 def _grid_rows(starts: Sequence[str], trainable: str, label: str) -> Iterator[tuple[str, bool, dict[str, object]]]:

@@ -66,7 +66,7 @@ MAX_DENSE_CLASSES = 100
 LENGTH_BUCKETS = 8
 """Maximum number of groups of test examples per task in lengths.json."""
 
-PREDICTION_COLUMNS = ("task", "index", "example_id", "target", "prediction", "score")
+PREDICTION_COLUMNS = ("task", "index", "example_id", "target", "prediction", "score", "weight")
 
 
 def write_artifacts(
@@ -194,8 +194,7 @@ def warn_on_error(folder: Path, description: str) -> Generator[None]:
 def prediction_rows(tasks: Mapping[str, Task], predictions: Mapping[str, Mapping[int, Any]]) -> list[dict[str, Any]]:
     """Return a row of predictions.csv for each test example, with the target and the prediction as text.
 
-    The column `score` contains 100 for a correct class and 0 for a wrong class. The column `score` is empty if the head
-    does not classify.
+    The columns `score` and `weight` contain the head's `example_score`, and are empty if the head has none.
 
     Args:
         tasks: A mapping from task name to task.
@@ -210,17 +209,10 @@ def prediction_rows(tasks: Mapping[str, Task], predictions: Mapping[str, Mapping
                 describe_example(examples, index),
                 describe_target(task.head, target),
                 task.head.describe(prediction),
-                example_score(task.head, prediction, target),
+                *(task.head.example_score(prediction, target) or ("", "")),
             )
             rows.append(dict(zip(PREDICTION_COLUMNS, (name, index, *values), strict=True)))
     return rows
-
-
-def example_score(head: Head, prediction: Any, target: Any) -> float | str:
-    """Return 100 if the predicted class is correct, else 0. Return "" if the head does not classify."""
-    if not isinstance(head, ClassificationHead):
-        return ""
-    return 100.0 if int(prediction.argmax()) == int(head.encode(target)) else 0.0
 
 
 def collect_samples(

@@ -37,6 +37,7 @@ from unifier.experiment import (
 )
 from unifier.files import is_recoverable, print_status, read_json, to_json, write_sealed_json
 from unifier.folders import TRIALS_FOLDER, lock_folder, new_folder
+from unifier.heads.head import Head
 from unifier.models.tags import run_tags
 from unifier.nn.precision import default_device
 from unifier.training.artifacts import write_artifacts
@@ -284,7 +285,7 @@ def encode_tasks(experiment: Experiment, known: MutableMapping[str, EncodedTask]
     training = experiment.training
     new_tasks = {name: task for name, task in experiment.tasks.items() if name not in known}
     for task in new_tasks.values():
-        score_range_of(task.source)  # Check the range before encoding, which may take hours.
+        score_range_of(task.source, task.head.lower_is_better)  # Check before encoding, which may take hours.
     for name, task in new_tasks.items():
         known[name] = prepare_task(
             task.source,
@@ -402,9 +403,7 @@ def create_result(
         task_budgets={},
         speed={},
         settings=settings,
-        data={
-            name: {**task.data, "max_score": experiment.tasks[name].head.max_score} for name, task in encoded.items()
-        },
+        data={name: {**task.data, **describe_metrics(experiment.tasks[name].head)} for name, task in encoded.items()},
         versions=versions(),
         commit=source_commit(context.file),
         machine=machine(),
@@ -413,6 +412,11 @@ def create_result(
         error="",
         folder=resume or lock.enter_context(context.run_folder(experiment.name, seed)),
     )
+
+
+def describe_metrics(head: Head) -> dict[str, Any]:
+    """Return the facts about a head's metrics that reports and searches need."""
+    return {"max_score": head.max_score, "lower_is_better": sorted(head.lower_is_better)}
 
 
 def write_run_settings(

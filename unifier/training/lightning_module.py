@@ -15,12 +15,13 @@ from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit
 from unifier.data.source import SplitName, target_of
 from unifier.experiment import Experiment, Task, freeze
-from unifier.heads.head import mean_score_percent
+from unifier.heads.head import mean_score_percent, score_percent
 from unifier.network import Network
 from unifier.training.checkpoint import check_layout
 from unifier.training.cost import Cost, CostTracker, flops_of_example
 from unifier.training.memory import reset_peak_memory
 from unifier.training.optimizers import Muon, create_optimizer, create_schedule
+from unifier_tokenizers import InputError
 
 INITIAL_TOTAL_STEPS = 1000
 """Assumed number of steps of a run with a budget in seconds, until the first step has been timed."""
@@ -72,7 +73,7 @@ class UnifierModule(Network, pl.LightningModule):
         self.scores: dict[str, float] = {}
         """The latest value of each score, keyed by its logged name."""
         self.score = 0.0
-        """The latest validation score: the mean of the tasks' first metrics, in percent of the best possible value."""
+        """The latest validation score, the mean of the tasks' first metrics in percent (see `score_percent`)."""
 
     @property
     def total_steps(self) -> int:
@@ -186,14 +187,23 @@ class UnifierModule(Network, pl.LightningModule):
             self._log_scores("val", prefix="train")
             return
         firsts = self._log_scores("val")
-        self.score = mean_score_percent((first, self.tasks[task].head.max_score) for task, first in firsts.items())
+        self.score = mean_score_percent(self._score_percent(task, *first) for task, first in firsts.items())
         self.log("val/score", self.score)
+
+    def _score_percent(self, task: str, metric: str, score: float) -> float:
+        head, chance = self.tasks[task].head, self.tasks[task].error_at_chance(metric)
+        lower_is_better = metric in head.lower_is_better
+        if lower_is_better and chance is None and len(self.tasks) > 1:
+            raise InputError(
+                f'task "{task}": joint training needs the error at chance: give the source the score_range of {metric}'
+            )
+        return score_percent(score, head.max_score, lower_is_better=lower_is_better, chance=chance)
 
     def on_test_epoch_end(self) -> None:
         """Log the scores of the test split."""
         self._log_scores("test")
 
-    def _log_scores(self, split: SplitName, *, prefix: SplitName | None = None) -> dict[str, float]:
+    def _log_scores(self, split: SplitName, *, prefix: SplitName | None = None) -> dict[str, tuple[str, float]]:
         """Compute and log the scores of the collected predictions.
 
         Args:
@@ -201,9 +211,9 @@ class UnifierModule(Network, pl.LightningModule):
             prefix: The first part of the logged metric names. The default is `split`.
 
         Returns:
-            The value of each task's first metric.
+            The name and the value of each task's first metric.
         """
-        firsts: dict[str, float] = {}
+        firsts: dict[str, tuple[str, float]] = {}
         for task, predictions in self.predictions.items():
             if (task, split) not in self.targets:
                 examples = open_split(self.tasks[task].source, split)
@@ -216,7 +226,7 @@ class UnifierModule(Network, pl.LightningModule):
             named = {start + metric: score for metric, score in scores.items()}
             self.log_dict(named)  # Lightning rounds the logged values to float32.
             self.scores = {name: score for name, score in self.scores.items() if not name.startswith(start)} | named
-            firsts[task] = next(iter(scores.values()))
+            firsts[task] = next(iter(scores.items()))
         return firsts
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:

@@ -194,7 +194,8 @@ class WeightsAndBiases:
             tags: The modalities and task types of the run.
             config: The settings of the run, and facts such as the seed and the data sets.
             mode: The mode of W&B.
-            data: Name, hash and sizes of each task's data set. W&B shows the run as a user of these data sets.
+            data: Name, hash and sizes of each task's data set, and the metrics that are errors. W&B shows the run as a
+                user of these data sets.
         """
         import wandb
         from wandb.errors import CommError
@@ -231,6 +232,10 @@ class WeightsAndBiases:
         self.run.define_metric("budget/tokens")
         self.run.define_metric("train/*", step_metric="budget/tokens", summary="min")
         self.run.define_metric("val/*", step_metric="budget/tokens", summary="max")
+        for task, described in (data or {}).items():
+            for metric in described.get("lower_is_better", ()):
+                name = printable(f"val/{task}/{metric}")
+                self.run.define_metric(name, step_metric="budget/tokens", summary="min")
         self.run.define_metric("test/*", step_metric="budget/tokens")
         self.run.define_metric("budget/flops", step_metric="budget/tokens")
         try:
@@ -249,7 +254,7 @@ class WeightsAndBiases:
         with self._staging_in_folder():
             self._log_model(metrics)
             self._log_files(folder)
-        # The summary already contains the highest validation scores. Sweeps need the last score as a plain number.
+        # The summary already contains the best validation scores. Sweeps need the last score as a plain number.
         summary = {name: value for name, value in metrics.items() if self.run.sweep_id or not name.startswith("val/")}
         self.run.summary.update(summary)
 

@@ -13,7 +13,7 @@ from unifier.comparison import Comparison
 from unifier.data.source import starting_folders
 from unifier.files import to_json, write_sealed_json
 from unifier.folders import lock_folder, new_folder
-from unifier.heads.head import mean_score_percent
+from unifier.heads.head import mean_score_percent, score_percent
 from unifier.report.page import write_report
 from unifier.report.read_results import COMPARISON_TERMS
 from unifier.training.artifacts import warn_on_error
@@ -199,9 +199,20 @@ def plan_search(comparison: Comparison, result: Callable[[Trial], Result | None]
 
 
 def validation_score(result: Result) -> float:
-    """Return the validation score that selects the best weights: the mean of the tasks' first metrics.
+    """Return the validation score that selects the best weights: the mean of the tasks' first metrics in percent.
 
-    Each metric is in percent of its best possible value.
+    A higher score is better, also if the metrics are errors (see `score_percent`).
     """
-    firsts = {task: next(name for name in result.metrics if name.startswith(f"val/{task}/")) for task in result.tasks}
-    return mean_score_percent((result.metrics[name], result.data[task]["max_score"]) for task, name in firsts.items())
+    return mean_score_percent(_score_percent(result, task) for task in result.tasks)
+
+
+def _score_percent(result: Result, task: str) -> float:
+    prefix, data = f"val/{task}/", result.data[task]
+    metric = next(name.removeprefix(prefix) for name in result.metrics if name.startswith(prefix))
+    score_range = data.get("score_range") or {}
+    return score_percent(
+        result.metrics[prefix + metric],
+        data["max_score"],
+        lower_is_better=metric in data.get("lower_is_better", ()),
+        chance=score_range["chance"] if score_range.get("metric") == metric else None,
+    )

@@ -1,14 +1,14 @@
 """Weights & Biases sweeps over the settings of an experiment. Agents on any number of machines can run a sweep."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 from unifier.comparison import Comparison
-from unifier.config import check_settings, load_experiment, parse_setting, split_reference
-from unifier.experiment import check_seed
+from unifier.config import build_described, check_settings, load_experiment, parse_setting, split_reference
+from unifier.experiment import Experiment, check_seed
 from unifier.training.loggers import wandb_mode, wandb_name
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice, one_line
@@ -24,7 +24,7 @@ def sweep_configuration(
     Args:
         reference: FILE[:name] of the experiment.
         given: The comma-separated values of each setting, including `seed`.
-        metric: The validation metric to maximize, such as val/score.
+        metric: The validation metric to optimize, such as val/score. An error is minimized.
         method: The search method: "grid", "random" or "bayes".
         runs: The maximum number of runs, or None with method="grid".
 
@@ -62,9 +62,26 @@ def sweep_configuration(
         "program": reference,
         "command": ["${env}", "unifier", "run", reference, "${args_no_hyphens}"],
         "method": method,
-        "metric": {"name": metric, "goal": "maximize"},
+        "metric": {"name": metric, "goal": _goal(function, check_settings(function, first), metric)},
         "parameters": {name: {"values": values} for name, values in parameters.items()},
     } | ({"run_cap": runs} if runs is not None else {})
+
+
+def _goal(function: Callable[..., Any], settings: Mapping[str, Any], metric: str) -> Literal["maximize", "minimize"]:
+    """Return the goal of a metric. The experiment is built for every metric except val/score, which is maximized.
+
+    Raises:
+        InputError: The experiment has no task with the name in the metric.
+    """
+    if metric == "val/score":
+        return "maximize"
+    tasks = build_described(function, settings, Experiment).tasks
+    task, _, name = metric.removeprefix("val/").rpartition("/")
+    if task not in tasks:
+        raise InputError(
+            f"--metric {metric}: give val/score, or val/TASK/METRIC with one of the tasks {', '.join(tasks)}"
+        )
+    return "minimize" if name in tasks[task].head.lower_is_better else "maximize"
 
 
 def start_sweep(configuration: Mapping[str, Any]) -> str:
