@@ -27,6 +27,7 @@ from .heads.prefix_lm import PrefixHead as PrefixHead
 from .heads.rnn_decoders import AdditiveHead as AdditiveHead
 from .heads.rnn_decoders import LuongHead as LuongHead
 from .heads.rnn_decoders import RecurrentHead as RecurrentHead
+from .heads.token_classification import TokenClassificationHead as TokenClassificationHead
 from .heads.transformer_decoder import TranslationHead as TranslationHead
 from .inference.embed import probe_vectors as probe_vectors
 from .inference.embed import read_vectors as read_vectors
@@ -52,6 +53,7 @@ from .tokenization import Tokens as Tokens
 from .tokenization import Units as Units
 from .tokenization import Vocabulary as Vocabulary
 from .tokenization import WaveformTokenizer as WaveformTokenizer
+from .tokenization import WordTokenizer as WordTokenizer
 from .tokenization import check_choice as check_choice
 from .tokenization import check_tokenizer as check_tokenizer
 from .tokenization import load_vectors as load_vectors

@@ -477,3 +477,26 @@ def learn_vocabulary(name: str, source: Source, size: int, bad_examples: BadExam
         )
 
     return fitted(name, learn)
+
+
+def learn_word_vocabulary(
+    source: LabeledSource, size: int, bad_examples: BadExamples, *, characters: bool = False
+) -> Vocabulary:
+    """Learn the subwords of a data set whose inputs are sequences of words, in lower case, or texts of characters.
+
+    A loaded or resumed run reads the vocabulary from the run's folder.
+
+    Args:
+        source: The data set.
+        size: The maximum number of entries of the vocabulary.
+        bad_examples: "skip" leaves out examples that cannot be read. "stop" raises an error.
+        characters: Learn the characters of the inputs, with their case.
+    """
+
+    def learn() -> Vocabulary:
+        train = readable_examples(source.split("train"), bad_examples=bad_examples, max_examples=MAX_VOCABULARY_TEXTS)
+        if characters:
+            return Vocabulary.fit((example.input for example in train), size=size, level="character")
+        return Vocabulary.fit((" ".join(example.input).lower() for example in train), size=size)
+
+    return fitted(source.name, learn)

@@ -13,6 +13,7 @@ FACTORIES: list[tuple[Callable[..., Any], Any]] = [
     (factory.create_image_dataset, factory.IMAGE_DATASETS),
     (factory.create_audio_dataset, factory.AUDIO_DATASETS),
     (factory.create_text_dataset, factory.TEXT_DATASETS),
+    (factory.create_token_dataset, factory.TOKEN_DATASETS),
 ]
 
 
@@ -21,6 +22,7 @@ def test_names_create_their_sets() -> None:
     for create, data_sets in FACTORIES[:2]:
         assert [names.get(name := create(data).name, name) for data in data_sets] == list(data_sets)
     assert [factory.create_text_dataset(data).name for data in factory.TEXT_DATASETS] == ["sst2", "trec"]
+    assert [factory.create_token_dataset(data).name for data in factory.TOKEN_DATASETS] == [*factory.TOKEN_DATASETS]
     assert factory.create_audio_dataset("emotify", target="tags").labels[0] == "amazement"
 
 

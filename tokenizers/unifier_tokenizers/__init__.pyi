@@ -19,3 +19,4 @@ from .tokens import NO_POSITION as NO_POSITION
 from .tokens import Tokens as Tokens
 from .tokens import Units as Units
 from .tokens import pad_columns as pad_columns
+from .words import WordTokenizer as WordTokenizer

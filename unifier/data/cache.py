@@ -42,7 +42,7 @@ from unifier.data.storage import RaggedArray
 from unifier.files import print_status
 from unifier.folders import lock_temporary, remove_unlocked
 from unifier.heads.head import Head
-from unifier_tokenizers import InputError, Tokenizer
+from unifier_tokenizers import InputError, Tokenizer, Units
 from unifier_tokenizers.audio import AudioTokenizer
 
 MAX_CACHE_BYTES = 20 * 2**30
@@ -175,7 +175,9 @@ class EncodedCache:
         if identity in self.failures:
             return self.failures[identity]
         try:
-            return self.rows[identity], head.encode(examples.target(index))
+            row, target = self.rows[identity], head.encode(examples.target(index))
+            head.check_target(Units(self.values[row], self.positions[row]), target)
+            return row, target
         except (ValueError, OSError) as error:
             return failure_reason(examples, index, error)
 

@@ -265,7 +265,7 @@ def _encode_example(
 ) -> tuple[Tensor, ...]:
     """Encode an example: return its values, positions and target.
 
-    Raises InputError if the target has a gradient, or a data type that cannot be stored.
+    Raises InputError if the target has a gradient, has a data type that cannot be stored, or does not fit the input.
     """
     units, target = encode_units(tokenizer, example), head.encode(example.target)
     if check is not None:
@@ -277,6 +277,7 @@ def _encode_example(
         raise InputError(
             f"{type(head).__name__}.encode gives a {target.dtype} target: return a float32 or int64 tensor instead"
         )
+    head.check_target(units, target)
     return *units, target
 
 

@@ -1,7 +1,7 @@
 """Preparation of raw inputs, for training and for trained models: one class per modality."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, final
@@ -12,7 +12,16 @@ from PIL import Image
 from unifier.data.audio_files import read_audio
 from unifier.data.image_files import PixelArray, read_image
 from unifier.data.readers import Archive
-from unifier_tokenizers import Audio, InputError, MarkedText, Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer
+from unifier_tokenizers import (
+    Audio,
+    InputError,
+    MarkedText,
+    Mixture,
+    PatchTokenizer,
+    SubwordTokenizer,
+    Tokenizer,
+    WordTokenizer,
+)
 from unifier_tokenizers.audio import AudioTokenizer
 from unifier_tokenizers.configurable import Configurable
 from unifier_tokenizers.image import to_array
@@ -85,7 +94,10 @@ class AudioReader(InputReader):
 @final
 @dataclass(frozen=True)
 class TextReader(InputReader):
-    """Preparation of texts, which are not changed. A file contains one text per line."""
+    """Preparation of texts, which are not changed. A file contains one text per line.
+
+    A sequence of words is accepted too, for tokenizers that read words.
+    """
 
     marked: bool = False
     """True if the names of extra entries of the vocabulary mean these entries (see `MarkedText`)."""
@@ -93,9 +105,11 @@ class TextReader(InputReader):
     def __call__(self, path: Path) -> str:
         raise InputError(f"{path}: a text is expected, not a file; read the lines of the file")
 
-    def prepare(self, value: Any) -> str:
+    def prepare(self, value: Any) -> str | Sequence[str]:
         if isinstance(value, str):
             return MarkedText(value) if self.marked else value
+        if isinstance(value, tuple | list) and value and isinstance(value[0], str):
+            return value
         raise InputError(f"a text is expected, not {type(value).__name__}")
 
 
@@ -150,4 +164,4 @@ def reader_of(source: object, tokenizer: Tokenizer, *, marked: bool = False) -> 
         return ImageReader(1 if tokenizer.channels == 1 else 3)
     if isinstance(tokenizer, AudioTokenizer):
         return AudioReader()
-    return TextReader(marked) if isinstance(tokenizer, SubwordTokenizer) else RawReader()
+    return TextReader(marked) if isinstance(tokenizer, SubwordTokenizer | WordTokenizer) else RawReader()

@@ -7,6 +7,7 @@ from .esc import ESC as ESC
 from .factory import create_audio_dataset as create_audio_dataset
 from .factory import create_image_dataset as create_image_dataset
 from .factory import create_text_dataset as create_text_dataset
+from .factory import create_token_dataset as create_token_dataset
 from .fsdd import FSDD as FSDD
 from .grammar import GrammarPairs as GrammarPairs
 from .gtzan import GTZAN as GTZAN
@@ -15,7 +16,11 @@ from .mnist import MNIST as MNIST
 from .multi30k import Multi30k as Multi30k
 from .parallel_text import ParallelText as ParallelText
 from .parallel_text import WithExtraPairs as WithExtraPairs
+from .protein_ss import ProteinSS as ProteinSS
 from .synthetic_music import SyntheticMusic as SyntheticMusic
 from .text_classification import SST2 as SST2
 from .text_classification import TREC as TREC
 from .text_classification import TextTable as TextTable
+from .token_labels import WNUT17 as WNUT17
+from .token_labels import NCBIDisease as NCBIDisease
+from .token_labels import WordTable as WordTable

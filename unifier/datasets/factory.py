@@ -15,8 +15,10 @@ from unifier.datasets.fsdd import FSDD, SPEAKERS
 from unifier.datasets.gtzan import GTZAN
 from unifier.datasets.image_folder import ImageFolder
 from unifier.datasets.mnist import MNIST
+from unifier.datasets.protein_ss import ProteinSS
 from unifier.datasets.synthetic_music import SyntheticMusic
 from unifier.datasets.text_classification import SST2, TREC, TextTable
+from unifier.datasets.token_labels import WNUT17, NCBIDisease, WordTable
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
 
@@ -31,6 +33,12 @@ IMAGE_DATASETS: dict[str, Callable[[], LabeledSource]] = {
 AUDIO_DATASETS = ("embedded", "emotify", "gtzan", "fsdd", "esc10", "esc50")
 
 TEXT_DATASETS: dict[str, Callable[[], LabeledSource]] = {"sst2": SST2, "trec": TREC}
+
+TOKEN_DATASETS: dict[str, Callable[[], LabeledSource]] = {
+    "ncbi_disease": NCBIDisease,
+    "wnut17": WNUT17,
+    "protein_ss": ProteinSS,
+}
 
 MAX_NAMED_SIDE = 32
 """Longest side, in pixels, of the images in all data sets of `IMAGE_DATASETS`."""
@@ -127,3 +135,21 @@ def _existing_path(data: str, names: Iterable[str]) -> str:
     if not data or not os.path.exists(data):  # noqa: PTH110  Path.exists would raise OSError for a name of 300 letters.
         raise InputError(f"data={data or repr('')}: give an existing path, or one of the names {', '.join(names)}")
     return data
+
+
+def create_token_dataset(data: str, *, val: str | None = None, test: str | None = None) -> LabeledSource:
+    """Create a data set with one label per word or residue, from its name or from the path of a file.
+
+    Args:
+        data: A name in `TOKEN_DATASETS`, or the path of a file in the format of CoNLL.
+        val: The file with the val split of your own file.
+        test: The file with the test split of your own file.
+
+    Raises:
+        InputError: `data` is neither a name nor an existing path, or `val` or `test` is given with a name.
+    """
+    if data not in TOKEN_DATASETS:
+        return WordTable(_existing_path(data, TOKEN_DATASETS), val, test)
+    if val is not None or test is not None:
+        raise InputError(f"data={data} has its own val and test splits: set val and test only with your own file")
+    return TOKEN_DATASETS[data]()

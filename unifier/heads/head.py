@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from unifier.nn.attention import AttentionMode
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers import InputError, Tokens
+from unifier_tokenizers import InputError, Tokens, Units
 from unifier_tokenizers.configurable import Configurable
 
 IGNORE_INDEX = -100
@@ -64,6 +64,12 @@ class Head(Configurable, nn.Module, ABC):
 
         Raises:
             InputError: If the target is not valid for the task.
+        """
+
+    def check_target(self, units: Units, target: Tensor) -> None:
+        """Raise InputError if an encoded target does not fit its encoded input, for example in its length.
+
+        The default implementation accepts every target.
         """
 
     @abstractmethod

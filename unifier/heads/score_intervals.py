@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head
+from unifier.heads.summed_metrics import SummedHead
 from unifier.heads.text_generation import TextGenerationHead
 
 RESAMPLES = 1000
@@ -64,6 +65,12 @@ def score_intervals(head: Head, predictions: Sequence[Any], targets: Sequence[An
                 for name, (statistics, score) in text_statistics(predictions, targets, head.language).items()
             }
         )
+    if isinstance(head, SummedHead):
+        statistics, resampled = head.statistics(predictions, targets), dict[str, list[float]]()
+        for total in (total for block in _draw(np.ones(len(targets), int)) for total in block @ statistics):
+            for name, score in head.metrics_of(total).items():
+                resampled.setdefault(name, []).append(score)
+        return _percentiles(resampled)
     return _percentiles(_resampled_metrics(head, predictions, targets))
 
 

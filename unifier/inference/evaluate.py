@@ -15,11 +15,13 @@ from unifier.data.image_files import IMAGE_SUFFIXES
 from unifier.data.inputs import AudioReader, ImageReader, InputReader, TextReader
 from unifier.datasets.class_folders import files_by_class
 from unifier.datasets.parallel_text import ParallelText
+from unifier.datasets.token_labels import read_sentences
 from unifier.files import printable, write_json, write_text
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.head import Head
 from unifier.heads.score_intervals import score_intervals, wilson_interval
 from unifier.heads.text_generation import TextGenerationHead
+from unifier.heads.token_classification import TokenClassificationHead
 from unifier.inference.inputs import Input, is_table, read_inputs
 from unifier.inference.model import Model
 from unifier.inference.predict import BadInputs, InputPredictions, predict_fn
@@ -115,7 +117,8 @@ def evaluate(
     Args:
         model: The model.
         task: The name of the task.
-        data: A folder with one folder per class, a table with a column `label`, or files of parallel text.
+        data: A folder with one folder per class, a table with a column `label`, files of parallel text, or a file with
+            one word and its label per line.
         bad_inputs: "skip" leaves out examples that cannot be read. "stop" raises an error.
         languages: The languages of the input and the target, for a translation memory.
 
@@ -128,6 +131,8 @@ def evaluate(
     part = model.tasks[task]
     if isinstance(part.head, TextGenerationHead) and isinstance(part.reader, TextReader):
         examples = _read_pairs(data, languages)
+    elif isinstance(part.head, TokenClassificationHead):
+        examples = _read_labeled_words(data, part.head)
     elif os.path.isdir(data):  # noqa: PTH112  Path.is_dir fails for long names.
         examples = _read_class_folders(Path(data), part.reader, part.head)
     else:
@@ -182,8 +187,12 @@ def check_output_folder(folder: Path) -> None:
 
 def parse_target(head: Head, example: Input) -> Any:
     """Return the target in an example's cell `label`. Raises InputError if the head does not know the target."""
-    cell = example.cells[LABEL]
-    target = [tag.strip() for tag in cell.split(";") if tag.strip()] if isinstance(head, TaggingHead) else cell.strip()
+    cell: str = example.cells[LABEL]
+    target: Any = cell.strip()
+    if isinstance(head, TokenClassificationHead):
+        target = cell.split()
+    elif isinstance(head, TaggingHead):
+        target = [tag.strip() for tag in cell.split(";") if tag.strip()]
     try:
         head.encode(target)
     except InputError as error:
@@ -215,6 +224,15 @@ def _read_pairs(data: str, languages: tuple[str, str] | None) -> Iterator[Input]
                 yield Input(text, place, text, {LABEL: target})
 
     return inputs()
+
+
+def _read_labeled_words(data: str, head: Head) -> Iterator[Input]:
+    """Return the sentences of a file in the format of CoNLL. The cell `label` contains the labels of all words."""
+    for sentence in read_sentences(Path(data)):
+        place = f"{sentence.path}, line {sentence.line}"
+        example = Input(" ".join(sentence.words), place, sentence.words, {LABEL: " ".join(sentence.labels)})
+        parse_target(head, example)
+        yield example
 
 
 def _read_class_folders(folder: Path, reader: InputReader, head: Head) -> Iterator[Input]:

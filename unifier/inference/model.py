@@ -16,6 +16,7 @@ from unifier.data.dataloader import Batch
 from unifier.data.source import use_starting_folders
 from unifier.experiment import Experiment, check_fitted, recording_fitted
 from unifier.files import read_json
+from unifier.heads.token_classification import describe_labels
 from unifier.inference.stream import stream_results
 from unifier.models.folder import MODEL_FOLDER, ModelTask, StoredModel, find_model, list_model_files, read_model
 from unifier.models.hub import upload_model
@@ -110,8 +111,11 @@ class Model:
         Raises:
             InputError: The task is unknown, the required task is missing, or an input cannot be read.
         """
-        head = self.tasks[task := self.choose_task(task)].head
-        return [head.describe(prediction) for prediction in self.predictions(inputs, task)]
+        part = self.tasks[task := self.choose_task(task)]
+        return [
+            describe_labels(part.head, part.tokenizer, raw, prediction) or part.head.describe(prediction)
+            for raw, prediction in zip(inputs, self.predictions(inputs, task), strict=True)
+        ]
 
     def predictions(
         self, inputs: Iterable[Any], task: str | None = None, *, bad_inputs: Literal["stop", "yield"] = "stop"

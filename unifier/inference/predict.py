@@ -20,6 +20,7 @@ from unifier.files import create_temporary, print_status
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.head import Head
 from unifier.heads.text_generation import TextGenerationHead
+from unifier.heads.token_classification import TokenClassificationHead, describe_labels
 from unifier.inference.inputs import Input, read_inputs
 from unifier.inference.model import Model
 from unifier.inference.stream import Pause, round_probability
@@ -30,6 +31,9 @@ OutputFormat = Literal["csv", "jsonl"]
 
 BadInputs = Literal["stop", "skip"]
 """Policy for an input that cannot be read: "stop" raises an error, and "skip" leaves out the input with a warning."""
+
+COLUMNS: dict[type[Head], str] = {TokenClassificationHead: "labels"}
+"""Name of the column with the answers of a head. The default is "text" for written texts, else "label"."""
 
 PROGRESS_SECONDS = 10.0
 """Time between two lines about the progress."""
@@ -154,7 +158,7 @@ def write_predictions(model: Model, task: str, paths: Sequence[str], out: TextIO
 
         figures = AttentionFolder(model, task, options.attention)
     inputs = read_inputs(paths, reader)
-    label = "text" if isinstance(head, TextGenerationHead) else "label"
+    label = COLUMNS.get(type(head), "text" if isinstance(head, TextGenerationHead) else "label")
     columns = ["input", label, *(["probability"] if isinstance(head, ClassificationHead | TaggingHead) else [])]
     if options.format == "csv":
         out.write(_format_row(columns))
@@ -163,6 +167,8 @@ def write_predictions(model: Model, task: str, paths: Sequence[str], out: TextIO
         if figures is not None:
             figures.draw(each, prediction)
         answers = answers_of(head, prediction, options.top_k)
+        if (marked := describe_labels(head, model.tasks[task].tokenizer, each.value, prediction)) is not None:
+            answers = [LabelProbability(marked, None)]
         if options.format == "csv":
             for answer in answers:
                 out.write(_format_row([each.name, *answer][: len(columns)]))

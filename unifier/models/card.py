@@ -8,15 +8,17 @@ from unifier.augmentation.image import ImageViews
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.head import Head
 from unifier.heads.text_generation import TextGenerationHead
+from unifier.heads.token_classification import TokenClassificationHead
 from unifier.models.config import class_path, is_own
 from unifier.models.folder import ModelTask, StoredModel
 from unifier.models.preprocessing import describe_preprocessing
 from unifier.models.tags import pipeline_tag, run_tags
-from unifier_tokenizers import Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer
+from unifier_tokenizers import Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer, WordTokenizer
 from unifier_tokenizers.audio import AudioTokenizer
 
 INPUTS = {
     SubwordTokenizer: ("a text", '"a text"'),
+    WordTokenizer: ("a text", '"a text"'),
     PatchTokenizer: ("a picture", '"picture.png"'),
     AudioTokenizer: ("a sound", '"sound.wav"'),
 }
@@ -65,6 +67,9 @@ def _describe_task(name: str, task: ModelTask) -> str:
             does = f"gives {noun} one of {len(labels):,} labels, with probabilities: {listed}{more}."
         else:
             does = f"gives {noun} any number of {len(labels):,} tags, with probabilities: {listed}{more}."
+    elif isinstance(task.head, TokenClassificationHead):
+        listed = ", ".join(map(_plain, task.head.labels[:MAX_LABELS]))
+        does = f"gives each token of {noun} one of {len(task.head.labels):,} labels: {listed}."
     elif isinstance(task.head, TextGenerationHead):
         does = f"writes a text in the language `{_plain(task.head.language)}` for {noun}."
     else:
@@ -174,6 +179,9 @@ def _answer(task: ModelTask) -> Iterable[str]:
     head: Head = task.head
     if isinstance(head, ClassificationHead):
         yield f"The answer is the softmax over {len(head.labels):,} logits, in the order of the labels."
+    elif isinstance(head, TokenClassificationHead):
+        path = "sequence without an I-TYPE that continues no entity" if head.marks_entities else "label of each token"
+        yield f"The answer is the most probable {path}: a softmax over {len(head.labels):,} logits per token."
     elif isinstance(head, TaggingHead):
         yield "The answer is the sigmoid of each logit, in the order of the tags. Tags of 50 % and more are named."
     elif isinstance(head, TextGenerationHead):

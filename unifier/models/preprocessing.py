@@ -6,12 +6,21 @@ from typing import Any
 from torch import Tensor
 
 from unifier.data.inputs import ImageReader, InputReader, MixtureReader
-from unifier_tokenizers import FrameTokenizer, Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer, WaveformTokenizer
+from unifier_tokenizers import (
+    FrameTokenizer,
+    Mixture,
+    PatchTokenizer,
+    SubwordTokenizer,
+    Tokenizer,
+    WaveformTokenizer,
+    WordTokenizer,
+)
 from unifier_tokenizers.audio import MAX_RATIO_TERM, MIN_MIX_POWER, POWER_FLOOR
 from unifier_tokenizers.mixture import HEADER, MIXED_DTYPES
 from unifier_tokenizers.normalization import SpectrogramNorm
 from unifier_tokenizers.positions import PositionalEncoding
 from unifier_tokenizers.text import BOS, EOS, PAD, UNK
+from unifier_tokenizers.words import MAX_PIECES, UNITS
 
 MAX_LISTED = 8
 """Largest number of statistics that a step lists. More numbers are only in model.safetensors."""
@@ -134,6 +143,24 @@ def _describe_text(tokenizer: SubwordTokenizer, reader: InputReader, name: str) 
     ]
 
 
+def _describe_words(tokenizer: WordTokenizer, reader: InputReader, name: str) -> list[str]:
+    case = " in lower case" if tokenizer.lowercase else ""
+    pattern = UNITS[tokenizer.split].pattern
+    letters = tokenizer.letters
+    return [
+        f"Cut the text into units, the matches of `{pattern}`. A sequence of words is not cut.",
+        f"Add one space before each unit{case}, and encode the unit with Hugging Face's "
+        "`tokenizers.Tokenizer.from_file(...).encode(unit, add_special_tokens=False)`. The file is the entry "
+        f'"vocabulary" of the tokenizer in config.json, a file of this folder with '
+        f"{len(tokenizer.vocabulary):,} entries. Keep the first {MAX_PIECES} ids.",
+        f"A column of the values (int32, {MAX_PIECES + letters} x N) has the ids of a unit, filled with 0 to "
+        f"{MAX_PIECES}, and then 1 plus its UTF-8 bytes with their case, filled with 0 to {letters}. Of a longer unit, "
+        f"only the first {letters - letters // 2} and the last {letters // 2} bytes are kept. The positions (int64, 1 "
+        "x N) count the units from 0.",
+        *_describe_limit(tokenizer.encoding, "words"),
+    ]
+
+
 def _describe_mixture(tokenizer: Mixture, reader: InputReader, name: str) -> list[str]:
     steps = list[str]()
     for index, (member, part) in enumerate(tokenizer.members.items(), start=1):
@@ -155,6 +182,7 @@ DESCRIPTIONS: dict[type, Callable[[Any, InputReader, str], list[str]]] = {
     FrameTokenizer: _describe_audio,
     WaveformTokenizer: _describe_audio,
     SubwordTokenizer: _describe_text,
+    WordTokenizer: _describe_words,
     Mixture: _describe_mixture,
 }
 """The function that describes the preparation for each class of tokenizer."""

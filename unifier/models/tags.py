@@ -4,17 +4,24 @@ from collections.abc import Iterable, Mapping
 
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.text_generation import TextGenerationHead
+from unifier.heads.token_classification import TokenClassificationHead
 from unifier.network import TaskModules
-from unifier_tokenizers import Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer
+from unifier_tokenizers import Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer, WordTokenizer
 from unifier_tokenizers.audio import AudioTokenizer
 
-MODALITY_TAGS = {SubwordTokenizer: "text", PatchTokenizer: "image", AudioTokenizer: "audio"}
-TASK_TAGS = {TextGenerationHead: "translation", ClassificationHead: "classification", TaggingHead: "tagging"}
+MODALITY_TAGS = {SubwordTokenizer: "text", WordTokenizer: "text", PatchTokenizer: "image", AudioTokenizer: "audio"}
+TASK_TAGS = {
+    TextGenerationHead: "translation",
+    ClassificationHead: "classification",
+    TaggingHead: "tagging",
+    TokenClassificationHead: "token-classification",
+}
 
 PIPELINES = {
     ("text", "classification"): "text-classification",
     ("image", "classification"): "image-classification",
     ("audio", "classification"): "audio-classification",
+    ("text", "token-classification"): "token-classification",
     ("text", "translation"): "translation",
     ("image", "translation"): "image-to-text",
     ("audio", "translation"): "automatic-speech-recognition",

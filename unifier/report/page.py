@@ -213,6 +213,7 @@ def _render_page(folder: Path, results: Results, describe_problems: Callable[[],
     return TEMPLATES.get_template("page.html").render(
         numeric_columns=_numeric_columns,
         is_correct=_is_correct,
+        marked_parts=_marked_parts,
         glossary=_glossary,
         title=results.name.replace("_", " "),
         status=results.status,
@@ -277,6 +278,14 @@ def _numeric_columns(table: ReportTable) -> set[str]:
     """Return the columns whose cells are all numbers, with or without an interval and a unit."""
     number = re.compile(r"[+−]?[\d.,]*(–[\d.,]*)?( ± [\d.,]+)?( [\w%]+)?")
     return {name for name in table[0] if all(number.fullmatch(line[name]) for line in table)}
+
+
+def _marked_parts(sample: Mapping[str, str], text: str) -> list[tuple[str, str]]:
+    """Return the parts of a target or prediction, each with the type of its entity, or with "" outside entities."""
+    if sample.get("marks") != "entities":
+        return [(text, "")]
+    parts = re.split(r"\[([^\[\]]+): ([^\[\]: ]+)\]", text)
+    return [*zip(parts[::3], [""] * len(parts), strict=False), *zip(parts[1::3], parts[2::3], strict=True)]
 
 
 def _is_correct(sample: Mapping[str, str]) -> bool:

@@ -209,6 +209,8 @@ class Sample(_Part):
     target: Text
     prediction: Text
     image: Annotated[str, Field(pattern=r"^data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]*={0,2}$")] = ""
+    marks: Literal["", "entities"] = ""
+    """The notation of target and prediction. With "entities", an entity is written as [words: type]."""
     audio: Annotated[str, Field(pattern=r"^data:audio/[a-z0-9.+-]+;base64,[A-Za-z0-9+/]*={0,2}$")] = ""
 
 

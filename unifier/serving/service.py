@@ -13,6 +13,7 @@ import numpy as np
 from unifier.data.inputs import AudioReader, ImageReader, InputReader, MixtureReader, TextReader
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.text_generation import TextGenerationHead
+from unifier.heads.token_classification import describe_labels
 from unifier.inference.explain import explain_attention, explain_texts
 from unifier.inference.model import Model
 from unifier.inference.predict import answers_of
@@ -44,6 +45,8 @@ class PredictionJob(NamedTuple):
     explain: bool
     size: tuple[int, int] | None
     """The width and height in pixels, if the last input is a picture."""
+    texts: Sequence[str] = ()
+    """The inputs, if the inputs are texts."""
 
 
 @final
@@ -86,7 +89,7 @@ class PredictionService:
             raise InputError(f"top_k={request.top_k}: the task {name} has no labels; leave out top_k")
         if len(contents) > (most := 1 if request.explain else MAX_INPUTS):
             raise InputError(f"{len(contents)} inputs, but at most {most} are possible: send several requests")
-        units, size = list[Units](), None
+        units, texts, size = list[Units](), list[str](), None
         for number, content in enumerate(contents):
             place = f"input {number}: " if len(contents) > 1 else ""
             try:
@@ -98,9 +101,10 @@ class PredictionService:
             if isinstance(encoded, InputError):
                 raise InputError(f"{place}{encoded}") from encoded
             units.append(encoded)
+            texts += [value] if isinstance(value, str) else []
             if isinstance(value, np.ndarray):
                 size = value.shape[1], value.shape[0]
-        return PredictionJob(name, units, request.top_k, request.explain, size)
+        return PredictionJob(name, units, request.top_k, request.explain, size, texts)
 
     def _choose_task(self, task: str | None) -> str:
         if task is None and len(self.kinds) > 1:
@@ -151,9 +155,9 @@ class PredictionService:
     def _answer(self, job: PredictionJob, results: Sequence[Any]) -> PredictAnswer | InputError:
         if error := next((result for result in results if isinstance(result, InputError)), None):
             return error
-        return PredictAnswer(task=job.task, predictions=[self._format(job, result) for result in results])
+        return PredictAnswer(task=job.task, predictions=[self._format(job, *each) for each in enumerate(results)])
 
-    def _format(self, job: PredictionJob, result: Any) -> Prediction:
+    def _format(self, job: PredictionJob, number: int, result: Any) -> Prediction:
         task = self.model.tasks[job.task]
         head = task.head
         if isinstance(head, ClassificationHead | TaggingHead):
@@ -161,7 +165,8 @@ class PredictionService:
             labels = [LabelAnswer(label=label, probability=value or 0.0) for label, value in answers]
             prediction = Prediction(labels=labels)
         else:
-            prediction = Prediction(text=head.describe(result))
+            text = describe_labels(head, task.tokenizer, job.texts[number], result) if job.texts else None
+            prediction = Prediction(text=text or head.describe(result))
         if job.explain:
             (units,) = job.inputs
             prediction.attention, prediction.size = explain_attention(self.model, job.task, units), job.size

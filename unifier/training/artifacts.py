@@ -35,6 +35,7 @@ from unifier.heads.head import Head
 from unifier.heads.score_intervals import score_intervals
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.text_metrics import sentence_bleu
+from unifier.heads.token_classification import TokenClassificationHead, describe_labels
 from unifier.models.card import write_card
 from unifier.models.folder import MODEL_FOLDER, ModelTask, StoredModel, write_model
 from unifier.nn.lora import merge_lora
@@ -205,10 +206,10 @@ def prediction_rows(tasks: Mapping[str, Task], predictions: Mapping[str, Mapping
         examples = open_split(task.source, "test")
         for index, prediction in sorted(predictions[name].items()):
             target = target_of(examples, index)
+            is_word_labels = isinstance(task.head, TokenClassificationHead)
             values = (
                 describe_example(examples, index),
-                describe_target(task.head, target),
-                task.head.describe(prediction),
+                *describe_answer(task, examples[index].input if is_word_labels else None, target, prediction),
                 *(task.head.example_score(prediction, target) or ("", "")),
             )
             rows.append(dict(zip(PREDICTION_COLUMNS, (name, index, *values), strict=True)))
@@ -233,12 +234,14 @@ def collect_samples(
         samples[name] = [
             {
                 "input": describe_example(examples, index),
-                "target": shorten(describe_target(task.head, example.target)),
-                "prediction": shorten(task.head.describe(predictions[name][index])),
+                "target": shorten(target),
+                "prediction": shorten(prediction),
                 **render_input(example.input, task.tokenizer),
+                **({"marks": "entities"} if getattr(task.head, "marks_entities", False) else {}),
             }
             for index in chosen
             for example in [examples[index]]
+            for target, prediction in [describe_answer(task, *example, predictions[name][index])]
         ]
     return samples
 
@@ -282,7 +285,17 @@ def describe_target(head: Head, target: Any) -> str:
     """Return a target as a text. A class index is replaced by the label of the class."""
     if isinstance(head, ClassificationHead) and not isinstance(target, str):
         return head.labels[int(head.encode(target))]
+    if isinstance(head, TokenClassificationHead):
+        return head.describe(head.encode(target))
     return describe_input(target) or str(target)
+
+
+def describe_answer(task: Task, raw: Any, target: Any, prediction: Any) -> tuple[str, str]:
+    """Return a target and a prediction as texts. Labels of words are marked in the words of the input."""
+    target_text = describe_labels(task.head, task.tokenizer, raw, target)
+    if target_text is None:
+        return describe_target(task.head, target), task.head.describe(prediction)
+    return target_text, describe_labels(task.head, task.tokenizer, raw, prediction) or ""
 
 
 def shorten(text: str) -> str:

@@ -1,0 +1,56 @@
+"""Named entities from a file of one's own to a run, its report, and the commands that read the model."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import unifier as uf
+from unifier.cli import main
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn")]
+
+
+def write_sentences(path: Path) -> Path:
+    """Write sentences in which the words after "in" are a place, and capital letters mark a person."""
+    names, places = ("Ann", "Bo", "Cy Young"), ("rome", "new york", "los angeles")
+    with path.open("w") as file:
+        for k in range(90):
+            person, place = names[k % 3].split(), places[k // 3 % 3].split()
+            tagged = [(word, "BI"[n > 0] + "-person") for n, word in enumerate(person)]
+            tagged += [(f"walks{k % 7}", "O"), ("in", "O")]
+            tagged += [(word, "BI"[n > 0] + "-place") for n, word in enumerate(place)]
+            file.write("".join(f"{word} {label}\n" for word, label in [*tagged, (".", "O")]) + "\n")
+    return path
+
+
+def test_entities_are_found_evaluated_and_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = str(write_sentences(tmp_path / "places.conll"))
+    settings = ["dim=32", "depth=1", "steps=60", "batch_tokens=256", "vocabulary=300", "num_validations=1"]
+    assert (
+        main(["run", "token_classification", f"data={data}", *settings, "--out", str(tmp_path), "--track", "off"]) == 0
+    )
+    run = Path(capsys.readouterr().out.splitlines()[-1])
+    scores = json.loads((run / "result.json").read_text())["metrics"]
+    assert scores["test/places/f1"] > 90
+    assert "<mark>" in (run / "report.html").read_text()
+
+    text = tmp_path / "text.txt"
+    text.write_text("Ann walks1 in new york.\n")
+    assert main(["predict", str(run), str(text)]) == 0
+    marked = "[Ann: person] walks1 in [new york: place] ."
+    assert capsys.readouterr().out.splitlines()[1] == f"Ann walks1 in new york.,{marked}"
+    model = uf.load(run)
+    assert model.predict(["Ann walks1 in new york.", ("Ann", "walks1", "in", "new", "york", ".")]) == [marked] * 2
+
+    assert main(["evaluate", str(run), data, "--out", str(tmp_path / "scores")]) == 0
+    content = json.loads((tmp_path / "scores" / "evaluation.json").read_text())
+    assert content["examples"] == 90
+    assert content["scores"]["f1"]["low"] <= content["scores"]["f1"]["score"] <= content["scores"]["f1"]["high"]
+    capsys.readouterr()
+    for wrong, message in (("a O\nb B-thing\n", "B-thing"), ("a\n", "line 1")):
+        (tmp_path / "wrong.conll").write_text(wrong)
+        assert main(["evaluate", str(run), str(tmp_path / "wrong.conll"), "--out", str(tmp_path / "scores")]) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
