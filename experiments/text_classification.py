@@ -24,10 +24,10 @@ def text_classification(
         data: sst2 or trec in the data folder, or a CSV or TSV file with one text per row.
         text: The name of the file's column with the texts; None means "text".
         label: The name of the file's column with the labels; None means "label".
-        vocabulary: Number of subwords in the vocabulary.
+        vocabulary: Number of subwords in the vocabulary; with start=RUN, the vocabulary of the trained model is used.
     """
     source = create_text_dataset(data, text=text, label=label)
-    subwords = learn_vocabulary(source.name, source, vocabulary, training.bad_examples, targets=False)
+    subwords = learn_vocabulary(source.name, source, vocabulary, training)
     tokenizer = uf.SubwordTokenizer(subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
     task = uf.Task(source, tokenizer, head.build(source, trunk.dim, class_token=False))
     return uf.Experiment(trunk.build(), {source.name: task}, training.sized_for(source, source.name))

@@ -22,7 +22,7 @@ def translation(
     """Translate texts with an encoder and a decoder that share one vocabulary.
 
     Args:
-        vocabulary: Number of subwords in the vocabulary.
+        vocabulary: Number of subwords in the vocabulary; with start=RUN, the vocabulary of the trained model is used.
         bpe_dropout: Probability that BPE skips the merge of two subwords, in training only.
     """
     if decoder.r_drop and not trunk.dropout:
@@ -34,7 +34,7 @@ def translation(
             f"bpe_dropout={bpe_dropout} makes texts too long for positions=learned: set positions=sinusoid"
         )
     source = pairs.build()
-    subwords = learn_vocabulary(pairs.name, source, vocabulary, training.bad_examples, targets=True)
+    subwords = learn_vocabulary(pairs.name, source, vocabulary, training, targets=True)
     tokenizer = uf.SubwordTokenizer(subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
     head = uf.TranslationHead(
         subwords,

@@ -303,10 +303,10 @@ def test_vocabulary_is_learned_from_limited_texts(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(Vocabulary, "fit", record)
     monkeypatch.setattr("unifier.options.MAX_VOCABULARY_TEXTS", 10)
-    learn_vocabulary("digits", source, 300, "stop", targets=True)
+    learn_vocabulary("digits", source, 300, Training(steps=1), targets=True)
     assert texts == [text for pair in list(source.split("train"))[::4] for text in pair]
     texts.clear()
-    learn_vocabulary("digits", source, 300, "stop", targets=False)
+    learn_vocabulary("digits", source, 300, Training(steps=1), targets=False)
     assert texts == [pair[0] for pair in list(source.split("train"))[::4]]
 
 

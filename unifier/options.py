@@ -5,7 +5,7 @@ or computes a value from the data. `unifier show FILE` and `unifier run FILE --h
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Literal, final
@@ -21,11 +21,21 @@ from unifier.data.text_files import Duplicates
 from unifier.datasets.grammar import GrammarPairs
 from unifier.datasets.multi30k import Multi30k
 from unifier.datasets.parallel_text import ParallelText, Texts, WithExtraPairs
-from unifier.experiment import fitted
+from unifier.experiment import Task, Training, fitted
 from unifier.heads.classification import ClassificationHead, Pooling, TaggingHead
+from unifier.heads.masked_language_modeling import MASK, MaskedLanguageModelingHead
+from unifier.models.folder import find_model, read_vocabulary
+from unifier.objectives.masked_tokens import MaskedTokens
 from unifier.trunks.factory import Positions, create_trunk, input_positions
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers import FrameTokenizer, InputError, PatchTokenizer, Vocabulary, WaveformTokenizer
+from unifier_tokenizers import (
+    FrameTokenizer,
+    InputError,
+    PatchTokenizer,
+    SubwordTokenizer,
+    Vocabulary,
+    WaveformTokenizer,
+)
 from unifier_tokenizers.audio import AudioTokenizer
 from unifier_tokenizers.normalization import Normalization
 from unifier_tokenizers.stems import StemKind
@@ -380,6 +390,24 @@ class AudioAugmentationConfig:
 
 @final
 @dataclass(frozen=True)
+class MaskedTextConfig:
+    """Settings of a masked language model, which learns from texts without labels."""
+
+    vocabulary: int = 4000
+    """Number of subwords in the vocabulary; with start=RUN, the vocabulary of the trained model is used."""
+    hidden_share: float = 0.15
+    """Share of the subwords of a text that are hidden and predicted."""
+
+    def build(self, source: Source, name: str, trunk: TrunkConfig, training: Training) -> Task:
+        """Create a task. The head predicts the hidden subwords with the tokenizer's embedding."""
+        subwords = learn_vocabulary(name, source, self.vocabulary, training, extra=(MASK,))
+        tokenizer = SubwordTokenizer(subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
+        head = MaskedLanguageModelingHead(subwords, trunk.dim, embedding=tokenizer.embedding)
+        return Task(source, tokenizer, head, objective=MaskedTokens(subwords, self.hidden_share))
+
+
+@final
+@dataclass(frozen=True)
 class ParallelTextConfig:
     """Settings for the files, the languages and the cleaning of text pairs."""
 
@@ -463,18 +491,34 @@ class DecoderConfig:
     """Exponent p: a text's score is its log-probability divided by length ** p."""
 
 
-def learn_vocabulary(name: str, source: Source, size: int, bad_examples: BadExamples, *, targets: bool) -> Vocabulary:
-    """Learn a byte-level BPE vocabulary from the training inputs and, if `targets` is True, from the target texts.
+def learn_vocabulary(
+    name: str, source: Source, size: int, training: Training, *, targets: bool = False, extra: Sequence[str] = ()
+) -> Vocabulary:
+    """Learn a byte-level BPE vocabulary from the training inputs, or take over the vocabulary of a trained model.
 
-    A loaded or resumed run reads the vocabulary from the run's folder.
+    A run that starts from a trained model with texts takes over the vocabulary, so the tokenizer's weights keep their
+    meaning. With `start_tokenizers=False`, the vocabulary is always learned. A loaded or resumed run reads the
+    vocabulary from the run's folder.
+
+    Args:
+        name: The name under which the run stores the vocabulary (see `fitted`).
+        source: The data set.
+        size: The maximum number of entries of a learned vocabulary.
+        training: The settings `start`, `start_tokenizers` and `bad_examples`.
+        targets: Learn the target texts too.
+        extra: The names of extra entries of a learned vocabulary, such as "<mask>".
     """
 
     def learn() -> Vocabulary:
-        train = readable_examples(source.split("train"), bad_examples=bad_examples, max_examples=MAX_VOCABULARY_TEXTS)
-        return Vocabulary.fit(
-            (text for example in train for text in ((example.input, example.target) if targets else (example.input,))),
-            size=size,
+        if training.start is not None and training.start_tokenizers:
+            trained = read_vocabulary(find_model(training.start), name)
+            if trained is not None:
+                return trained
+        train = readable_examples(
+            source.split("train"), bad_examples=training.bad_examples, max_examples=MAX_VOCABULARY_TEXTS
         )
+        pairs = (example if targets else (example.input,) for example in train)
+        return Vocabulary.fit((text for pair in pairs for text in pair), size=size, extra=extra)
 
     return fitted(name, learn)
 

@@ -49,7 +49,7 @@ def trunk() -> uf.Transformer:
 
 def texts_task() -> uf.Task:
     source = ParallelText(HERE / "pairs.tsv")
-    subwords = learn_vocabulary("pairs", source, 270, "stop", targets=True)
+    subwords = learn_vocabulary("pairs", source, 270, TRAINING, targets=True)
     head = uf.TranslationHead(subwords, D, depth=1, heads=2, beam_width=1)
     return uf.Task(source, uf.SubwordTokenizer(subwords, D), head)
 

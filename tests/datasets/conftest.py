@@ -11,7 +11,7 @@ import pytest
 import soundfile
 
 from unifier.data.dataset import Examples
-from unifier.data.source import SPLITS, Example, Source
+from unifier.data.source import SPLITS, Example, Source, accuracy_range
 from unifier_tokenizers import InputError
 
 HASHED_SUFFIXES = {".gz", ".xz", ".zip", ".wav", ".ogg", ".PNG", ".de", ".csv", ".train", ".all", ".tsv", ".annotated"}
@@ -30,7 +30,7 @@ def check_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CheckSource
     def check(make: Callable[[Path], Any], *, named: bool = False) -> None:
         source, moved, changed = (make(tmp_path / name / "files") for name in ("data", "moved", "changed"))
         check_splits(source, moved, str(tmp_path / "data"))
-        score_range = source.score_range
+        score_range = getattr(source, "score_range", None) or accuracy_range(("right", "wrong"), None, "plain texts")
         assert score_range.origin
         assert score_range.reference is None or score_range.chance < score_range.reference <= 100
         if labels := getattr(source, "labels", None):

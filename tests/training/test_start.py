@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from unifier import ClassificationHead, Experiment, PatchTokenizer, Task, Training, Transformer, load, run
+from unifier.config import load_experiment
 from unifier.datasets import Digits
 from unifier.experiment import Trainable
-from unifier_tokenizers import InputError
+from unifier_tokenizers import InputError, SubwordTokenizer
 
 D = 16
 
@@ -66,6 +67,40 @@ def test_low_rank_updates_change_matrices_alone(trained: Path, tmp_path: Path) -
     assert changed == {name for name in before if name.startswith("trunk.blocks") and before[name].ndim == 2}
     [frozen] = run(digits, out=tmp_path, track="off", start=str(trained), trainable="lora", rank=0)
     assert all(torch.equal(before[name], weights(frozen.folder)[name]) for name in before if name.startswith("trunk."))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_text_classifier_takes_over_vocabulary_and_tokenizer(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("\n".join(f"note {k} of {k % 7} dogs and {k % 5} cats" for k in range(200)))
+    rows = [f"{'dogs' if k % 2 else 'cats'} are no. {k},{k % 2}" for k in range(60)]
+    (tmp_path / "labels.csv").write_text("\n".join(["text,label", *rows]))
+    small: dict[str, Any] = {"vocabulary": 290, "dim": 16, "depth": 1, "heads": 2, "ffn_dim": 16}
+    options: dict[str, Any] = {"steps": 2, "num_validations": 1, "out": tmp_path, "track": "off"}
+    recipes = [load_experiment(name) for name in ("pretrain", "text_classification")]
+    [pretrained] = run(recipes[0], data=str(tmp_path / "notes.txt"), piece_words=8, **small, **options)
+    given: dict[str, Any] = {
+        "data": str(tmp_path / "labels.csv"),
+        "start": str(pretrained.folder),
+        "frozen": ("tokenizer",),
+    }
+    [result] = run(recipes[1], **given, **small, **options)
+    before, after = (tokenizer_of(folder) for folder in (pretrained.folder, result.folder))
+    assert torch.equal(before.embedding.weight, after.embedding.weight)
+    assert before.vocabulary.codec.to_str() == after.vocabulary.codec.to_str()
+    assert result.lineage["tokenizers"] == ["labels"]
+    [alone] = run(recipes[1], **given | {"start_tokenizers": False, "trainable": "none"}, **small, **options)
+    assert alone.lineage["tokenizers"] == []
+    assert "<mask>" not in tokenizer_of(alone.folder).vocabulary.extra
+    trained, own = (load(folder).network.trunk.state_dict() for folder in (pretrained.folder, alone.folder))
+    assert all(torch.equal(weight, own[name]) for name, weight in trained.items())
+
+
+def tokenizer_of(folder: Path) -> SubwordTokenizer:
+    """Return the tokenizer of a model with one task."""
+    (task,) = load(folder).tasks.values()
+    assert isinstance(task.tokenizer, SubwordTokenizer)
+    return task.tokenizer
 
 
 @pytest.mark.parametrize(("settings", "named"), [({"depth": 2}, r"blocks\.1"), ({"start": "gone"}, "gone")])

@@ -6,6 +6,7 @@ from .emotify import Emotify as Emotify
 from .esc import ESC as ESC
 from .factory import create_audio_dataset as create_audio_dataset
 from .factory import create_image_dataset as create_image_dataset
+from .factory import create_plain_text_dataset as create_plain_text_dataset
 from .factory import create_text_dataset as create_text_dataset
 from .factory import create_token_dataset as create_token_dataset
 from .fsdd import FSDD as FSDD
@@ -16,6 +17,9 @@ from .mnist import MNIST as MNIST
 from .multi30k import Multi30k as Multi30k
 from .parallel_text import ParallelText as ParallelText
 from .parallel_text import WithExtraPairs as WithExtraPairs
+from .plain_text import MovieReviews as MovieReviews
+from .plain_text import TextFile as TextFile
+from .plain_text import WikiArticles as WikiArticles
 from .protein_ss import ProteinSS as ProteinSS
 from .synthetic_music import SyntheticMusic as SyntheticMusic
 from .text_classification import SST2 as SST2

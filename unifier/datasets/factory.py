@@ -15,6 +15,7 @@ from unifier.datasets.fsdd import FSDD, SPEAKERS
 from unifier.datasets.gtzan import GTZAN
 from unifier.datasets.image_folder import ImageFolder
 from unifier.datasets.mnist import MNIST
+from unifier.datasets.plain_text import MovieReviews, PlainText, TextFile, WikiArticles
 from unifier.datasets.protein_ss import ProteinSS
 from unifier.datasets.synthetic_music import SyntheticMusic
 from unifier.datasets.text_classification import SST2, TREC, TextTable
@@ -38,6 +39,11 @@ TOKEN_DATASETS: dict[str, Callable[[], LabeledSource]] = {
     "ncbi_disease": NCBIDisease,
     "wnut17": WNUT17,
     "protein_ss": ProteinSS,
+}
+
+PLAIN_TEXT_DATASETS: dict[str, Callable[..., PlainText]] = {
+    "movie_reviews": MovieReviews,
+    "wiki_articles": WikiArticles,
 }
 
 MAX_NAMED_SIDE = 32
@@ -129,6 +135,18 @@ def create_text_dataset(data: str, *, text: str | None = None, label: str | None
         if column is not None:
             raise InputError(f"{setting}={column}: {data} has no columns; give this setting only for your own table")
     return TEXT_DATASETS[data]()
+
+
+def create_plain_text_dataset(data: str, *, words: int) -> PlainText:
+    """Create a data set of plain texts from its name, or from the path of a text file.
+
+    Args:
+        data: A name in `PLAIN_TEXT_DATASETS`, or the path of your own text file in UTF-8.
+        words: Number of words of an example.
+    """
+    if data not in PLAIN_TEXT_DATASETS:
+        return TextFile(_existing_path(data, PLAIN_TEXT_DATASETS), words=words)
+    return PLAIN_TEXT_DATASETS[data](words=words)
 
 
 def _existing_path(data: str, names: Iterable[str]) -> str:

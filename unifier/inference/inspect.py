@@ -77,9 +77,10 @@ def show_experiment(experiment: Experiment) -> None:
             f"target: {type(task.head).__name__}": format_shape(batch.target),
             "loss, untrained": f"{loss.item():.3f}",
         }
+        width = max(26, *map(len, stages))
         print(f"  task {name}: {name_of(task.source)}")
         for stage, text in stages.items():
-            print(f"    {stage:26} {text}")
+            print(f"    {stage:{width}} {text}")
     counts = count_parameters(experiment)
     print("  parameters " + ", ".join(f"{part} {count:,}" for part, count in counts.items()))
     with suppress(Exception):  # If a training step fails, no estimate is printed.

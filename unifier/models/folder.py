@@ -16,11 +16,11 @@ from unifier.data.inputs import InputReader
 from unifier.data.readers import hash_each
 from unifier.files import read_json, write_bytes, write_sealed_json, write_text
 from unifier.heads.head import Head
-from unifier.models.config import ConfigReader, ConfigWriter, file_name
+from unifier.models.config import ConfigReader, ConfigWriter, class_path, file_name
 from unifier.models.hub import HUB, download_model
 from unifier.network import Network, check_weights
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers import InputError, Tokenizer
+from unifier_tokenizers import InputError, SubwordTokenizer, Tokenizer, Vocabulary
 from unifier_tokenizers.errors import one_line
 
 MODEL_FOLDER = "model"
@@ -150,6 +150,29 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise InputError(f"{folder / CONFIG_FILE}: broken (files must contain the hash of {WEIGHTS_FILE})")
     check_files(folder, config["files"])
     return config
+
+
+def read_vocabulary(folder: Path, task: str) -> Vocabulary | None:
+    """Return the vocabulary of a model's tokenizer of texts, or None if no task has such a tokenizer.
+
+    Args:
+        folder: The model's folder.
+        task: The name of the task whose vocabulary is preferred.
+
+    Raises:
+        InputError: See `read_config`.
+    """
+    tasks = sorted(read_config(folder)["tasks"].items(), key=lambda item: item[0] != task)
+    try:
+        tokenizers = [content["tokenizer"] for _, content in tasks]
+        names = [
+            tokenizer["arguments"]["vocabulary"]["file"]
+            for tokenizer in tokenizers
+            if tokenizer["class"] == class_path(SubwordTokenizer)
+        ]
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{folder / CONFIG_FILE}: broken ({one_line(error)})") from error
+    return Vocabulary.load(file_name(folder, names[0])) if names else None
 
 
 def list_model_files(folder: Path) -> list[str]:
