@@ -3,6 +3,7 @@
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,15 @@ def test_guide_snippets_run(name: str, tmp_path: Path, monkeypatch: pytest.Monke
     path.write_text(snippets(GUIDE / f"{name}.md"))
     load_experiment(f"{path}:{'digits' if name == 'experiments' else 'sharing'}")
     assert list((tmp_path / "runs").iterdir())
+
+
+def test_pretraining_snippets_run(tmp_path: Path) -> None:
+    path = tmp_path / "pretraining_snippets.py"
+    path.write_text(snippets(GUIDE / "pretraining.md"))
+    (tmp_path / "notes.txt").write_text("\n".join(f"note {k} of {k % 7} dogs and {k % 5} cats" for k in range(300)))
+    given: dict[str, Any] = {"steps": 3, "num_validations": 1, "out": tmp_path, "track": "off"}
+    (result,) = uf.run(load_experiment(f"{path}:hidden_words"), file=str(tmp_path / "notes.txt"), **given)
+    assert result.metrics["test/notes/perplexity"] > 1
 
 
 def test_own_modality_task_and_data_train(tmp_path: Path) -> None:

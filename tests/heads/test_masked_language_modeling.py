@@ -1,5 +1,8 @@
 """Masked language modeling: loss and scores against torch, padding, gaps of new texts, and the model's folder."""
 
+import csv
+import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import unifier as uf
+from unifier.cli import main
 from unifier.data.dataset import Examples
 from unifier.data.source import Example, SplitName
 from unifier.heads.head import IGNORE_INDEX
@@ -41,6 +45,8 @@ def test_loss_and_scores_equal_torch(tokens: Tokens, target: Tensor) -> None:
     torch.testing.assert_close(head.loss(tokens, target), loss)
     scores = head.metrics(head.evaluate(tokens, target), [None] * 3)
     right = (logits.argmax(-1) == target)[target != IGNORE_INDEX].double().mean().item()
+    examples = [head.example_score(answer, None) for answer in head.evaluate(tokens, target)]
+    assert sum(score * weight for score, weight in examples) / 6 == pytest.approx(100 * right)
     assert scores == pytest.approx({"accuracy": 100 * right, "nats": loss.item(), "perplexity": loss.exp().item()})
 
 
@@ -71,7 +77,7 @@ def test_candidates_are_the_likeliest_words(tokens: Tokens) -> None:
     values[:, 1] = head.mask_id
     logits = head.transform(tokens.matrix[:, :, 1]) @ head.embedding.weight.T
     for row, (candidates,) in zip(logits, head.predict_inputs(tokens, values), strict=True):
-        words = sorted(range(4, head.mask_id), key=lambda i: -row[i].item())[:5]
+        words = sorted(range(4, head.mask_id), key=lambda i: -row[i].item())
         assert [word for word, _ in candidates] == VOCABULARY.tokens(words)
     values[1] = 5
     with pytest.raises(InputError, match=MASK):
@@ -100,7 +106,7 @@ def sentences() -> uf.Experiment:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-def test_trained_model_fills_gaps_from_its_folder(tmp_path: Path) -> None:
+def test_trained_model_fills_gaps_from_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (result,) = uf.run(sentences, out=tmp_path, track="off")
     assert result.metrics["test/text/accuracy"] > 60
     model = uf.load(result.folder)
@@ -109,3 +115,21 @@ def test_trained_model_fills_gaps_from_its_folder(tmp_path: Path) -> None:
     assert [answer.split()[0] for answer in answers] == ["ran", "lake"]
     with pytest.raises(InputError, match=MASK):
         model.predict(["a dog ran"])
+    folder = str(result.folder)
+    capsys.readouterr()
+    assert main(["predict", folder, "a dog <mask> to the park", "the cat <mask> on the <mask>", "--top-k", "2"]) == 0
+    rows = [*csv.DictReader(io.StringIO(capsys.readouterr().out))]
+    assert [row["input"][:5] for row in rows] == ["a dog"] * 2 + ["the c"] * 4
+    assert rows[0]["word"] == "ran"
+    assert float(rows[0]["probability"]) > float(rows[1]["probability"])
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    assert main(["evaluate", folder, str(tmp_path / "texts.txt"), "--out", str(tmp_path / "scores")]) == 0
+    scores = json.loads((tmp_path / "scores" / "evaluation.json").read_text())["scores"]
+    assert scores.keys() == {"accuracy", "nats", "perplexity"}
+    assert scores["nats"]["lower_is_better"]
+    assert scores["accuracy"]["score"] > 60
+    for command in (
+        ["embed", folder, str(tmp_path / "texts.txt"), "--out", str(tmp_path / "v.npy")],
+        ["report", folder],
+    ):
+        assert main(command) == 0

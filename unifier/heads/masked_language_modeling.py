@@ -17,8 +17,8 @@ from unifier_tokenizers import InputError, Tokens, Vocabulary
 MASK = "<mask>"
 """The extra entry of a vocabulary that replaces hidden tokens. In the inputs of a trained model, the entry is a gap."""
 
-TOP_WORDS = 5
-"""The number of likeliest words for each gap of an input."""
+TOP_WORDS, DESCRIBED_WORDS = 100, 5
+"""The number of likeliest words for each gap of an input: in a prediction, and in the prediction as text."""
 
 CHUNK_ROWS = 1024
 """The number of hidden tokens whose logits are in memory at the same time, in validation and inference."""
@@ -54,6 +54,7 @@ class MaskedLanguageModelingHead(Head):
     """
 
     marked_text = True
+    lower_is_better = frozenset({"nats", "perplexity"})
     lower_is_better = frozenset({"nats", "perplexity"})
 
     def __init__(self, vocabulary: Vocabulary, dim: int, *, embedding: nn.Embedding) -> None:
@@ -128,13 +129,19 @@ class MaskedLanguageModelingHead(Head):
         nats = sum(example.nats for example in predictions) / count
         return {"accuracy": 100 * right / count, "nats": nats, "perplexity": math.exp(nats)}
 
+    def example_score(self, prediction: HiddenTokens, target: object) -> tuple[float, float]:
+        """Return the accuracy of the hidden tokens in percent, weighted by their number."""
+        count = len(prediction.expected)
+        return 100 * _count_right(prediction) / count, float(count)
+
     def describe(self, prediction: HiddenTokens | list[list[Candidate]]) -> str:
         """Return the likeliest words for the gaps, or the hidden words with the model's answers."""
         if isinstance(prediction, HiddenTokens):
             pairs = zip(*map(self.vocabulary.tokens, (prediction.expected, prediction.predicted)), strict=True)
             words = ", ".join(word if word == answer else f"{word} (not {answer})" for word, answer in pairs)
             return f"{_count_right(prediction)} of {len(prediction.expected)} right: {words}"
-        return "; ".join(", ".join(f"{word} ({p:.0%})" for word, p in candidates) for candidates in prediction)
+        gaps = (" · ".join(f"{word} {p:.0%}" for word, p in gap[:DESCRIBED_WORDS]) for gap in prediction)
+        return " | ".join(gaps)
 
     def _logits(self, rows: Tensor) -> Tensor:
         """Map the trunk's tokens (R, D) to logits (R, V) in float32."""

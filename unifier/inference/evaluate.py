@@ -3,6 +3,7 @@
 import base64
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -112,13 +113,13 @@ def evaluate(
     bad_inputs: BadInputs = "stop",
     languages: tuple[str, str] | None = None,
 ) -> tuple[Evaluation, dict[str, Any]]:
-    """Score a model on labeled data.
+    """Score a model on labeled data, or on any inputs if the task's objective defines the targets.
 
     Args:
         model: The model.
         task: The name of the task.
         data: A folder with one folder per class, a table with a column `label`, files of parallel text, or a file with
-            one word and its label per line.
+            one word and its label per line. For a task with an objective: inputs as in `read_inputs`.
         bad_inputs: "skip" leaves out examples that cannot be read. "stop" raises an error.
         languages: The languages of the input and the target, for a translation memory.
 
@@ -129,7 +130,11 @@ def evaluate(
         InputError: The data cannot be read, a label is not one of the model's labels, or no example can be read.
     """
     part = model.tasks[task]
-    if isinstance(part.head, TextGenerationHead) and isinstance(part.reader, TextReader):
+    predict = InputPredictions(predict_fn(model, task), bad_inputs)
+    if part.objective is not None:
+        predict = InputPredictions(partial(model.evaluations, task=task), bad_inputs)
+        examples = read_inputs([data], part.reader)
+    elif isinstance(part.head, TextGenerationHead) and isinstance(part.reader, TextReader):
         examples = _read_pairs(data, languages)
     elif isinstance(part.head, TokenClassificationHead):
         examples = _read_labeled_words(data, part.head)
@@ -137,11 +142,10 @@ def evaluate(
         examples = _read_class_folders(Path(data), part.reader, part.head)
     else:
         examples = _read_labeled_table(data, part.reader, part.head)
-    predict = InputPredictions(predict_fn(model, task), bad_inputs)
     predictions, targets = list[Any](), list[Any]()
     for example, prediction in predict(examples):
         predictions.append(prediction)
-        targets.append(parse_target(part.head, example))
+        targets.append(None if part.objective is not None else parse_target(part.head, example))
     if not targets:
         raise InputError(f"{data} has no examples: at least one labeled example is needed")
     evaluation = Evaluation(part.head, predictions, targets)

@@ -1,6 +1,7 @@
 """Inputs of a command: files, folders, tables, lines of text, and standard input."""
 
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -50,7 +51,7 @@ def read_inputs(paths: Sequence[str], reader: InputReader, columns: Sequence[str
     """Yield the inputs in files, folders, tables and standard input, one after the other.
 
     A text model reads each line of a file. Every other model reads one input per file. Standard input contains texts,
-    or paths of files, one per line.
+    or paths of files, one per line. For a model that fills gaps, such as "a <mask> film", a text may be given directly.
 
     Args:
         paths: The files and folders, and "-" for standard input.
@@ -61,7 +62,7 @@ def read_inputs(paths: Sequence[str], reader: InputReader, columns: Sequence[str
         InputError: A path does not exist, a folder or a file has no inputs, or a table is broken.
     """
     for path in paths:
-        if path != STANDARD_INPUT and not os.path.exists(path):  # noqa: PTH110  Path.exists fails for long names.
+        if path != STANDARD_INPUT and not _is_marked_text(path, reader) and not os.path.exists(path):  # noqa: PTH110  Path.exists fails for long names.
             raise InputError(f"{path}: no such file or folder; give files, folders, tables, or - for standard input")
     if isinstance(reader, RawReader):
         raise InputError("this model reads objects of Python: use unifier.load(...).predict in Python")
@@ -75,6 +76,9 @@ def _read_inputs(paths: Sequence[str], reader: InputReader, columns: Sequence[st
         if path == STANDARD_INPUT:
             yield from _read_standard_input(reader)
             continue
+        if _is_marked_text(path, reader):
+            yield Input(path, path, path)
+            continue
         if is_table(path):
             inputs = _read_table(Path(path), reader, columns)
         elif os.path.isdir(path):  # noqa: PTH112  Path.is_dir fails for long names.
@@ -85,6 +89,12 @@ def _read_inputs(paths: Sequence[str], reader: InputReader, columns: Sequence[st
             raise InputError(f"{path} has no inputs: add {describe_inputs(reader)}")
         yield first
         yield from inputs
+
+
+def _is_marked_text(path: str, reader: InputReader) -> bool:
+    """Return True if an argument is not a path but a text with the name of an extra entry, such as "<mask>"."""
+    has_name = isinstance(reader, TextReader) and reader.marked and re.search("<.+>", path)
+    return bool(has_name) and not os.path.exists(path)  # noqa: PTH110  Path.exists fails for long names.
 
 
 def is_table(path: str) -> bool:

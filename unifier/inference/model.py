@@ -12,7 +12,7 @@ import torch
 from unifier.analysis.activations import layer_activations, mean_tokens
 from unifier.comparison import SHARE
 from unifier.config import build_described, check_settings, load_experiment, split_reference
-from unifier.data.dataloader import Batch
+from unifier.data.dataloader import Batch, apply_objective
 from unifier.data.source import use_starting_folders
 from unifier.experiment import Experiment, check_fitted, recording_fitted
 from unifier.files import read_json
@@ -140,6 +140,25 @@ class Model:
 
         predictions = stream_results(inputs, self.tasks[task], compute, max_tokens=INFERENCE_FACTOR * self.batch_tokens)
         return predictions if bad_inputs == "yield" else _raise_errors(predictions)
+
+    def evaluations(self, inputs: Iterable[Any], task: str | None = None) -> Iterator[Any]:
+        """Yield the head's answer to the targets that the task's objective defines, for each input.
+
+        An `InputError` is yielded for an input that cannot be read.
+
+        Args:
+            inputs: See `predict`.
+            task: The name of a task with an objective, such as hidden words.
+        """
+        task = self.choose_task(task)
+        objective = self.tasks[task].objective
+        assert objective is not None, "the task has no objective"
+
+        def compute(batch: Batch) -> Mapping[int, Any]:
+            with self.inference_mode():
+                return self.network.evaluate_batch(task, apply_objective(objective, batch).to(self.device))
+
+        return stream_results(inputs, self.tasks[task], compute, max_tokens=INFERENCE_FACTOR * self.batch_tokens)
 
     def push_to_hub(self, repository: str, *, private: bool | None = None, message: str = "Upload a model") -> str:
         """Upload the model's folder to the Hugging Face hub, and return the address of the commit.

@@ -19,6 +19,7 @@ from torch import Tensor
 from unifier.files import create_temporary, print_status
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.head import Head
+from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import TokenClassificationHead, describe_labels
 from unifier.inference.inputs import Input, read_inputs
@@ -32,8 +33,11 @@ OutputFormat = Literal["csv", "jsonl"]
 BadInputs = Literal["stop", "skip"]
 """Policy for an input that cannot be read: "stop" raises an error, and "skip" leaves out the input with a warning."""
 
-COLUMNS: dict[type[Head], str] = {TokenClassificationHead: "labels"}
+COLUMNS: dict[type[Head], str] = {TokenClassificationHead: "labels", MaskedLanguageModelingHead: "word"}
 """Name of the column with the answers of a head. The default is "text" for written texts, else "label"."""
+
+RANKED_HEADS = ClassificationHead, TaggingHead, MaskedLanguageModelingHead
+"""The heads whose answers have probabilities."""
 
 PROGRESS_SECONDS = 10.0
 """Time between two lines about the progress."""
@@ -150,7 +154,7 @@ def write_predictions(model: Model, task: str, paths: Sequence[str], out: TextIO
             given, or an input cannot be read.
     """
     head, reader = model.tasks[task].head, model.tasks[task].reader
-    if options.top_k is not None and not isinstance(head, ClassificationHead | TaggingHead):
+    if options.top_k is not None and not isinstance(head, RANKED_HEADS):
         raise InputError(f"top_k={options.top_k}: the task {task} has no labels; leave out --top-k")
     figures = None
     if options.attention is not None:
@@ -159,10 +163,10 @@ def write_predictions(model: Model, task: str, paths: Sequence[str], out: TextIO
         figures = AttentionFolder(model, task, options.attention)
     inputs = read_inputs(paths, reader)
     label = COLUMNS.get(type(head), "text" if isinstance(head, TextGenerationHead) else "label")
-    columns = ["input", label, *(["probability"] if isinstance(head, ClassificationHead | TaggingHead) else [])]
+    columns = ["input", label, *(["probability"] if isinstance(head, RANKED_HEADS) else [])]
     if options.format == "csv":
         out.write(_format_row(columns))
-    is_single = options.top_k is None and not isinstance(head, TaggingHead)
+    is_single = options.top_k is None and not isinstance(head, TaggingHead | MaskedLanguageModelingHead)
     for each, prediction in InputPredictions(predict_fn(model, task), options.bad_inputs)(inputs):
         if figures is not None:
             figures.draw(each, prediction)
@@ -189,8 +193,12 @@ def answers_of(head: Head, prediction: Any, top_k: int | None = None) -> list[La
     Args:
         head: The head that made the prediction.
         prediction: The prediction.
-        top_k: Number of labels. None means one label of a classifier and all tags of a tagger.
+        top_k: Number of labels, or of words for each gap. None means one label of a classifier, all tags of a tagger,
+            and one word for each gap.
     """
+    if isinstance(head, MaskedLanguageModelingHead):
+        words = [candidate for gap in prediction for candidate in gap[: top_k or 1]]
+        return [LabelProbability(word, round_probability(probability)) for word, probability in words]
     if not isinstance(head, ClassificationHead | TaggingHead):
         return [LabelProbability(head.describe(prediction), None)]
     probabilities: Tensor = prediction

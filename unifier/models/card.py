@@ -7,6 +7,7 @@ from typing import Any
 from unifier.augmentation.image import ImageViews
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.head import Head
+from unifier.heads.masked_language_modeling import MASK, MaskedLanguageModelingHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import TokenClassificationHead
 from unifier.models.config import class_path, is_own
@@ -72,6 +73,8 @@ def _describe_task(name: str, task: ModelTask) -> str:
         does = f"gives each token of {noun} one of {len(task.head.labels):,} labels: {listed}."
     elif isinstance(task.head, TextGenerationHead):
         does = f"writes a text in the language `{_plain(task.head.language)}` for {noun}."
+    elif isinstance(task.head, MaskedLanguageModelingHead):
+        does = f"gives the likeliest words for each gap, `{_plain(MASK)}`, of {noun}, with probabilities."
     else:
         does = f"answers {noun} with the class `{type(task.head).__name__}`."
     return f"- **{_plain(name)}** {does}"
@@ -95,11 +98,12 @@ def _use(model: StoredModel) -> list[str]:
     own = dict.fromkeys(type(part).__name__ for part in parts if not is_own(class_path(type(part))))
     classes = f", classes=[{', '.join(own)}]" if own else ""
     chosen = f", task={_quote(name)}" if len(model.tasks) > 1 else ""
+    example = f'"a {MASK} text"' if task.head.marked_text else _input(task.tokenizer)[1]
     return [
         "```python",
         "import unifier as uf  # pip install unifier-torch",
         f'model = uf.load("path/to/this/folder"{classes})  # or "hub:USER/NAME"',
-        f"print(model.predict([{_input(task.tokenizer)[1]}]{chosen}))",
+        f"print(model.predict([{example}]{chosen}))",
         "```",
         *(["", f"The classes {', '.join(own)} are not part of unifier."] if own else []),
     ]
@@ -189,6 +193,11 @@ def _answer(task: ModelTask) -> Iterable[str]:
         yield (
             f"The answer is decoded with {search} (length penalty {head.length_penalty:g}) from the head's vocabulary. "
             "The special ids and the space before the text are removed."
+        )
+    elif isinstance(head, MaskedLanguageModelingHead):
+        yield (
+            f"In a text, `{_plain(MASK)}` becomes the id {head.mask_id}, and the spaces before it are removed. The "
+            "answer is the softmax over the logits at each such place, without the special ids."
         )
 
 

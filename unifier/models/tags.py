@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from unifier.heads.classification import ClassificationHead, TaggingHead
+from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import TokenClassificationHead
 from unifier.network import TaskModules
@@ -15,6 +16,7 @@ TASK_TAGS = {
     ClassificationHead: "classification",
     TaggingHead: "tagging",
     TokenClassificationHead: "token-classification",
+    MaskedLanguageModelingHead: "fill-mask",
 }
 
 PIPELINES = {
@@ -23,6 +25,7 @@ PIPELINES = {
     ("audio", "classification"): "audio-classification",
     ("text", "token-classification"): "token-classification",
     ("text", "translation"): "translation",
+    ("text", "fill-mask"): "fill-mask",
     ("image", "translation"): "image-to-text",
     ("audio", "translation"): "automatic-speech-recognition",
 }
