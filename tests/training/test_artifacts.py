@@ -27,7 +27,8 @@ from unifier.datasets import Digits, GrammarPairs, SyntheticMusic
 from unifier.files import read_json, write_json
 from unifier.heads.text_metrics import text_scores
 from unifier.training import artifacts
-from unifier.training.artifacts import MAX_SIDE, collect_samples, render_input, scores_by_length
+from unifier.training.artifacts import collect_samples, scores_by_length
+from unifier.training.render import SAMPLE, THUMBNAIL, describe_input, render_input
 from unifier_tokenizers import InputError, Mixture, SubwordTokenizer, Tokenizer, Units, Vocabulary
 from unifier_tokenizers.audio import Audio
 from unifier_tokenizers.text import WORD_START
@@ -56,7 +57,7 @@ def test_small_picture_keeps_every_pixel(colors: tuple[int, ...]) -> None:
 
 def test_large_picture_is_shrunk() -> None:
     for raw in (Image.new("RGB", (800, 400), "red"), torch.zeros(400, 800)):
-        assert Image.open(render(raw, PICTURES, "image", "image/png")).size == (MAX_SIDE, MAX_SIDE // 2)
+        assert Image.open(render(raw, PICTURES, "image", "image/png")).size == (SAMPLE.side, SAMPLE.side // 2)
 
 
 def test_long_sound_is_cut_and_resampled() -> None:
@@ -69,6 +70,20 @@ def test_long_sound_is_cut_and_resampled() -> None:
     samples, rate = soundfile.read(render(Audio(short, 8000), SOUNDS, "audio", "audio/flac"))
     assert rate == 8000
     np.testing.assert_allclose(samples, short.numpy(), atol=1e-4)
+
+
+def test_thumbnails_are_small_and_contain_the_loudest_second() -> None:
+    noise = np.random.default_rng(0).normal(0, 0.1, 5 * 6000).astype(np.float32)
+    noise[12_000:18_000] *= 3
+    url = render_input(Audio(noise, 6000), SOUNDS, THUMBNAIL)["audio"]
+    samples, rate = soundfile.read(io.BytesIO(base64.b64decode(url.removeprefix("data:audio/mpeg;base64,"))))
+    assert (rate, len(url) < 6000) == (8000, True)
+    assert samples.std() == pytest.approx(0.3, rel=0.1)
+    assert len(samples) == pytest.approx(8000, rel=0.2)
+    picture = np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8)
+    url = render_input(picture, PICTURES, THUMBNAIL)["image"]
+    assert Image.open(io.BytesIO(base64.b64decode(url.removeprefix("data:image/webp;base64,")))).size == (64, 48)
+    assert len(url) < 6000
 
 
 @pytest.mark.parametrize("wave", [np.ones(800, np.int16), np.full(800, np.nan, np.float32), np.zeros(0, np.float32)])
@@ -112,7 +127,7 @@ def test_mixture_shows_first_of_each_kind() -> None:
     ],
 )
 def test_texts_and_numbers_are_described(raw: Any, text: str) -> None:
-    assert artifacts.describe_input(raw) == text
+    assert describe_input(raw) == text
     assert render_input(raw, OtherTokenizer(D)) == {"input": text}
 
 
@@ -124,7 +139,7 @@ def test_samples_of_odd_inputs_are_named_or_cut(monkeypatch: pytest.MonkeyPatch)
     by_input = sorted(samples, key=lambda sample: sample["input"], reverse=True)
     assert by_input[0]["input"] == "example 0"
     assert by_input[1]["input"].startswith("0.1, 0.1, ")
-    assert all(len(text) <= artifacts.MAX_LETTERS for sample in samples for text in sample.values())
+    assert all(len(text) <= SAMPLE.letters for sample in samples for text in sample.values())
 
 
 def test_samples_have_target_and_prediction() -> None:

@@ -25,6 +25,7 @@ from unifier.report.conditions import (
 )
 from unifier.report.content_policy import add_policy
 from unifier.report.estimates import count_noun
+from unifier.report.maps import read_maps
 from unifier.report.plot_curves import draw_curves
 from unifier.report.plot_layers import draw_gradients, draw_representation, layer_name
 from unifier.report.plot_scaling import draw_efficiency, draw_sweeps
@@ -189,7 +190,7 @@ def _render_page(folder: Path, results: Results, describe_problems: Callable[[],
     }
     labels |= {id(row): row["experiment"].replace("_", " ") for row in results.showcase}
     budget = PageBudget()
-    # The space goes first to the samples below the answer, then to the figures, and then to the remaining samples.
+    # The space goes first to the samples below the answer, then to the figures, the remaining samples, and the maps.
     first = slice(NUM_FIRST_SAMPLES)
     samples = {task: rows for task, row in sample_rows.items() if (rows := _read_samples(row, task, first, budget))}
     figures: dict[str, list[PageFigure]] = defaultdict(list)
@@ -202,10 +203,12 @@ def _render_page(folder: Path, results: Results, describe_problems: Callable[[],
         figure._replace(caption=". ".join(filter(None, (figure.caption, caveat))))
         for figure in _attention_figures(conditions, sample_rows, budget)
     ]
+    figures["tokenizers"] = _tokenizer_figures(sample_rows, budget)
     rest = slice(NUM_FIRST_SAMPLES, MAX_SAMPLES)
     answer = summarize_results(results)
     controls, strongest = control_table(conditions), _strongest_transfer(conditions)
     more_samples = {task: _read_samples(sample_rows[task], task, rest, budget) for task in samples}
+    maps = [one for task, row in sample_rows.items() for one in read_maps(row["folder"], task, budget.take)]
     attention = {"attention_table": attention_table(conditions), "alignment_table": alignment_table(conditions)}
     problems = [*results.problems, *describe_problems(), *answer.problems, *budget.problems()]
     if len(problems) > MAX_PROBLEMS:
@@ -232,6 +235,7 @@ def _render_page(folder: Path, results: Results, describe_problems: Callable[[],
         controls=controls,
         similarity={figure.alt: _similarity_table(figure) for figure in saved if figure.section == "representation"},
         **attention,
+        maps=maps,
         samples=samples,
         more_samples=more_samples,
         predicted_by={task: f"{labels[id(row)]}, {_draw_name(row)}" for task, row in sample_rows.items()},
@@ -374,6 +378,16 @@ def _attention_figures(
                     if (svg := _read_svg(path)) and (source := budget.take_svg(svg))
                 ]
     return figures
+
+
+def _tokenizer_figures(sample_rows: Mapping[str, ResultRow], budget: PageBudget) -> list[PageFigure]:
+    """Return the figures of each task's tokenizer, from the selected run of the task."""
+    return [
+        PageFigure(source, f"tokenizer of {task}, {_draw_name(row)}", f"{task}: {_draw_name(row)}")
+        for task, row in sample_rows.items()
+        for path in find_files(row["folder"] / "figures", f"tokenizer-{glob.escape(task)}-*.svg")
+        if (svg := _read_svg(path)) and (source := budget.take_svg(svg))
+    ]
 
 
 def _size(rows: Sequence[ResultRow]) -> str:

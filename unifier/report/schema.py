@@ -202,16 +202,42 @@ class SimilarityEntry(_Part):
         return self
 
 
+ImageUrl = Annotated[str, Field(pattern=r"^data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]*={0,2}$")]
+AudioUrl = Annotated[str, Field(pattern=r"^data:audio/[a-z0-9.+-]+;base64,[A-Za-z0-9+/]*={0,2}$")]
+
+
 class Sample(_Part):
     """A test example in samples.json. Pictures and sounds are data URLs, so that a page loads nothing."""
 
     input: Text
     target: Text
     prediction: Text
-    image: Annotated[str, Field(pattern=r"^data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]*={0,2}$")] = ""
+    image: ImageUrl = ""
     marks: Literal["", "entities"] = ""
     """The notation of target and prediction. With "entities", an entity is written as [words: type]."""
-    audio: Annotated[str, Field(pattern=r"^data:audio/[a-z0-9.+-]+;base64,[A-Za-z0-9+/]*={0,2}$")] = ""
+    audio: AudioUrl = ""
+
+
+class _Point(_Part):
+    x: Rate
+    y: Rate
+    label: Text = ""
+    input: Text = ""
+    image: ImageUrl = ""
+    audio: AudioUrl = ""
+    count: Count = 0
+
+
+class _Map(_Part):
+    method: Name
+    points: Annotated[list[_Point], Field(min_length=1, max_length=1000)]
+
+
+class MapsEntry(_Part):
+    """The entry of a task in maps.json."""
+
+    examples: _Map | None = None
+    tokens: _Map | None = None
 
 
 class _Layer(_Part):

@@ -3,24 +3,19 @@
 The files contain predictions, samples, confusion matrices, scores by length, representations, attention and the report.
 """
 
-import base64
-import io
 import os
 import random
 import warnings
 from bisect import bisect_right
-from collections.abc import Collection, Generator, Mapping, Sequence, Set
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
-import soundfile
 import torch
-from PIL import Image
 from torch import Tensor
 from torchmetrics.functional.classification import multiclass_confusion_matrix
 
@@ -31,35 +26,25 @@ from unifier.data.source import Example, describe_example, target_of
 from unifier.experiment import Experiment, Task
 from unifier.files import HASHES_FILE, read_json, to_json, write_csv, write_json
 from unifier.heads.classification import ClassificationHead
-from unifier.heads.head import Head
 from unifier.heads.score_intervals import score_intervals
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.text_metrics import sentence_bleu
-from unifier.heads.token_classification import TokenClassificationHead, describe_labels
+from unifier.heads.token_classification import TokenClassificationHead
 from unifier.models.card import write_card
 from unifier.models.folder import MODEL_FOLDER, ModelTask, StoredModel, write_model
 from unifier.nn.lora import merge_lora
 from unifier.report.page import write_report
 from unifier.training.lightning_module import UnifierModule
+from unifier.training.maps import write_maps
 from unifier.training.probe import probe
+from unifier.training.render import describe_answer, render_input, shorten
 from unifier.training.result import Result
-from unifier_tokenizers import InputError, Mixture, PatchTokenizer, Tokenizer
-from unifier_tokenizers.audio import Audio, resample
+from unifier.training.tokenizer_figures import draw_tokenizers
 from unifier_tokenizers.errors import one_line
-from unifier_tokenizers.image import to_array
 from unifier_tokenizers.text import WORD_START
 
 NUM_SAMPLES = 12
 """Number of test examples per task in samples.json."""
-
-MAX_SIDE = 160
-"""Maximum length of the longer side of a picture in samples.json, in pixels."""
-
-MAX_SECONDS, MAX_SAMPLE_RATE = 5.0, 16_000
-"""Maximum length in seconds and maximum sample rate in Hz of a sound in samples.json."""
-
-MAX_LETTERS = 500
-"""Maximum length of a text in samples.json, in characters."""
 
 MAX_DENSE_CLASSES = 100
 """Maximum number of classes with a dense confusion matrix in confusions.json, whose size is quadratic."""
@@ -94,6 +79,10 @@ def write_artifacts(
             write_json(folder / "lengths.json", lengths)
     with warn_on_error(folder, "its representations and attention"):
         probe(model, val, folder)
+    with warn_on_error(folder, "the figures of its tokenizers"):
+        draw_tokenizers(tasks, folder)
+    with warn_on_error(folder, "maps.json"):
+        write_maps(tasks, val, folder)
     with warn_on_error(folder, "the model"):
         save_model(result, experiment, model)
     with warn_on_error(folder, HASHES_FILE):
@@ -174,8 +163,9 @@ def hash_run_files(folder: Path) -> dict[str, str]:
     A later command refuses a file with another hash.
     """
     names = [*(f"{name}.csv" for name in ("metrics", "predictions", "interference")), "representations.npz"]
-    names += [f"{name}.json" for name in ("samples", "confusions", "lengths", "attention")]
-    names += [path.relative_to(folder).as_posix() for path in sorted(folder.glob("figures/attention-*.svg"))]
+    names += [f"{name}.json" for name in ("samples", "confusions", "lengths", "attention", "maps")]
+    for kind in ("attention", "tokenizer"):
+        names += [path.relative_to(folder).as_posix() for path in sorted(folder.glob(f"figures/{kind}-*.svg"))]
     return {name: sha256((folder / name).read_bytes()).hexdigest() for name in names if (folder / name).exists()}
 
 
@@ -244,86 +234,6 @@ def collect_samples(
             for target, prediction in [describe_answer(task, *example, predictions[name][index])]
         ]
     return samples
-
-
-def render_input(raw: Any, tokenizer: Tokenizer) -> dict[str, str]:
-    """Convert a raw input for display in the report.
-
-    The key of the result is "image" for a picture, "audio" for a sound and "input" for a text. Pictures and sounds are
-    returned as data URLs. For a mixture, the first picture, the first sound and all texts are returned. An array is
-    treated as a picture if the tokenizer is a `PatchTokenizer`.
-    """
-    if isinstance(raw, Mapping):
-        members = tokenizer.members if isinstance(tokenizer, Mixture) else dict.fromkeys(raw, tokenizer)
-        parts = [render_input(part, members[name]) for name, part in raw.items()]
-        text = ", ".join(part["input"] for part in parts if "input" in part)
-        first = {kind: content for part in reversed(parts) for kind, content in part.items()}
-        return {**first, "input": shorten(text)} if text else first
-    if isinstance(raw, Audio | Image.Image) or isinstance(tokenizer, PatchTokenizer):
-        with suppress(InputError):  # Not every array is a picture, and an integer waveform is not a sound.
-            return {"audio": _flac_url(raw)} if isinstance(raw, Audio) else {"image": _png_url(raw)}
-        return {}
-    text = describe_input(raw)
-    return {"input": shorten(text)} if text else {}
-
-
-def describe_input(raw: Any) -> str:
-    """Convert a text, a number, or a collection of texts and numbers to a text. Return "" for any other input."""
-    if isinstance(raw, str):
-        return raw
-    if isinstance(raw, np.ndarray | np.generic | torch.Tensor):
-        return describe_input(raw.reshape(-1)[:MAX_LETTERS].tolist())
-    if isinstance(raw, int | float):
-        return f"{raw:.4g}" if isinstance(raw, float) else str(raw)
-    if not isinstance(raw, Collection):
-        return ""
-    items = islice(sorted(raw, key=str) if isinstance(raw, Set) else raw, MAX_LETTERS)
-    return ", ".join(filter(None, map(describe_input, items))) if raw else "none"
-
-
-def describe_target(head: Head, target: Any) -> str:
-    """Return a target as a text. A class index is replaced by the label of the class."""
-    if isinstance(head, ClassificationHead) and not isinstance(target, str):
-        return head.labels[int(head.encode(target))]
-    if isinstance(head, TokenClassificationHead):
-        return head.describe(head.encode(target))
-    return describe_input(target) or str(target)
-
-
-def describe_answer(task: Task, raw: Any, target: Any, prediction: Any) -> tuple[str, str]:
-    """Return a target and a prediction as texts. Labels of words are marked in the words of the input."""
-    target_text = describe_labels(task.head, task.tokenizer, raw, target)
-    if target_text is None:
-        return describe_target(task.head, target), task.head.describe(prediction)
-    return target_text, describe_labels(task.head, task.tokenizer, raw, prediction) or ""
-
-
-def shorten(text: str) -> str:
-    """Truncate a text to `MAX_LETTERS` characters."""
-    return text if len(text) <= MAX_LETTERS else f"{text[: MAX_LETTERS - 1]}…"
-
-
-def _png_url(raw: Image.Image | np.ndarray | torch.Tensor) -> str:
-    gray = raw.mode in ("1", "L") if isinstance(raw, Image.Image) else raw.ndim == 2 or raw.shape[-1:] == (1,)
-    array = to_array(raw, 1 if gray else 3)
-    image = Image.fromarray(array[:, :, 0] if gray else array)
-    image.thumbnail((MAX_SIDE, MAX_SIDE))
-    data = io.BytesIO()
-    image.save(data, "PNG", optimize=True)
-    return _data_url("image/png", data)
-
-
-def _flac_url(audio: Audio) -> str:
-    rate = min(int(audio.sample_rate), MAX_SAMPLE_RATE)
-    start = audio._replace(waveform=audio.waveform[..., : round(MAX_SECONDS * audio.sample_rate)])
-    waveform = resample(start, rate, 1)
-    data = io.BytesIO()
-    soundfile.write(data, waveform.clamp(-1, 1).numpy(), rate, format="FLAC", subtype="PCM_16")
-    return _data_url("audio/flac", data)
-
-
-def _data_url(media_type: str, data: io.BytesIO) -> str:
-    return f"data:{media_type};base64,{base64.b64encode(data.getvalue()).decode()}"
 
 
 def confusion_counts(

@@ -27,6 +27,9 @@ from unifier.training.attention_figures import describe_missing_attention, draw_
 from unifier.training.lightning_module import UnifierModule
 from unifier.trunks.trunk import AttentiveTrunk, Trunk
 
+REPRESENTATIONS_FILE = "representations.npz"
+"""A run's file with the mean output of each layer for validation examples."""
+
 MAX_EXAMPLES = 256
 """Maximum number of validation examples with representations. The time to compare trunks is quadratic."""
 
@@ -78,7 +81,7 @@ def probe(
                 draw_example(path, trunk, task, split, row)
     archive = io.BytesIO()
     np.savez(archive, **layers)  # pyright: ignore[reportArgumentType]
-    write_bytes(folder / "representations.npz", archive.getvalue())
+    write_bytes(folder / REPRESENTATIONS_FILE, archive.getvalue())
     if attention:
         write_json(folder / "attention.json", attention)
     model.train(training)

@@ -1,0 +1,82 @@
+"""Tiles of patch projections and frequency responses of filters."""
+
+import base64
+import re
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from unifier import FrameTokenizer, Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer, Vocabulary, WaveformTokenizer
+from unifier.report.plot_tokenizers import draw_responses, draw_tiles, filter_responses
+from unifier.training.tokenizer_figures import projection_tiles
+
+
+def tiles_of(path: Path) -> list[np.ndarray[tuple[int, ...], np.dtype[np.uint8]]]:
+    encoded = re.findall(r"data:image/png;base64,([^\"]+)", path.read_text())
+    images = (Image.open(BytesIO(base64.b64decode(data))).convert("RGB") for data in encoded)
+    return [np.asarray(image)[::-1] for image in images]  # Matplotlib stores them upside down.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channels", [1, 3])
+def test_tiles_are_sorted_and_have_the_colors_of_the_weights(channels: int, tmp_path: Path) -> None:
+    weights = np.zeros((3, channels, 2, 2), np.float32)
+    weights[0, 0, 0, 0] = 0.1
+    weights[1, :, 1, 1] = -5
+    weights[2, 0, 0, 1] = 1
+    draw_tiles(tmp_path / "tiles.svg", weights, "Patches")
+    tiles = tiles_of(tmp_path / "tiles.svg")
+    corners = [tile[[0, 0, -1, -1], [0, -1, 0, -1]].astype(int) for tile in tiles]
+    red = [255, 255, 255] if channels == 1 else [255, 127, 127]
+    gray = [127, 127, 127]
+    expected = [[gray, gray, gray, [0, 0, 0]], [gray, red, gray, gray], [red, gray, gray, gray]]
+    assert np.abs(np.array(corners) - np.array(expected)).max() <= 3
+    assert "all 3, norms" in (tmp_path / "tiles.svg").read_text()
+
+
+def test_responses_peak_at_the_frequencies_of_the_filters(tmp_path: Path) -> None:
+    rate, window = 8000, np.hanning(400)
+    pitches = np.array([2000.0, 500.0, 1250.0])
+    phase = 2 * np.pi * np.arange(400)[:, None] * pitches / rate
+    cosine, sine = np.cos(phase) * window[:, None], np.sin(phase) * window[:, None]
+    frequencies, power = filter_responses(cosine, sine, rate)
+    np.testing.assert_allclose(frequencies[power.argmax(1)], sorted(pitches), atol=rate / 1024)
+    direct = np.abs(np.exp(-2j * np.pi * np.outer(frequencies, np.arange(400)) / rate) @ cosine[:, 1]) ** 2
+    direct += np.abs(np.exp(-2j * np.pi * np.outer(frequencies, np.arange(400)) / rate) @ sine[:, 1]) ** 2
+    np.testing.assert_allclose(power[0], direct, rtol=1e-6, atol=1e-6)
+    draw_responses(tmp_path / "filters.svg", cosine, sine, rate, "Learned filters")
+    assert "kHz" in (tmp_path / "filters.svg").read_text()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "tokenizer",
+    [PatchTokenizer(8, patch=4), FrameTokenizer(8, patch=(6, 16)), FrameTokenizer(8, stack=3, n_mels=20)],
+    ids=["picture", "spectrogram", "stack"],
+)
+def test_product_of_tile_and_patch_is_the_projection(tokenizer: PatchTokenizer | FrameTokenizer) -> None:
+    tiles = projection_tiles(tokenizer)
+    assert tiles is not None
+    patch = torch.randn(tiles.shape[1:])
+    # The rows of a picture go down, and the bands of a spectrogram go up.
+    column = patch.flatten() if isinstance(tokenizer, PatchTokenizer) else patch.flip(1).mT.flatten()
+    project = tokenizer.project
+    expected = project(column[None, None], torch.zeros(1, 1, 1))[0, :, 0] - project.out.bias
+    torch.testing.assert_close((tiles * patch).sum((1, 2, 3)), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_other_tokenizers_have_no_tiles() -> None:
+    tokenizers: list[Tokenizer] = [
+        SubwordTokenizer(Vocabulary.fit(["a"], size=261), 8),
+        WaveformTokenizer(8),
+        Mixture({"a": WaveformTokenizer(8)}),
+        FrameTokenizer(16, stack=2, stem="strided"),
+    ]
+    assert [projection_tiles(tokenizer) for tokenizer in tokenizers] == [None] * 4
+    stem = projection_tiles(PatchTokenizer(8, patch=4, stem="strided"))
+    assert stem is not None
+    assert stem.shape[1:] == (3, 3, 3)
