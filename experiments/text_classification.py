@@ -2,7 +2,7 @@
 
 import unifier as uf
 from unifier.datasets import create_text_dataset
-from unifier.options import ClassifierConfig, TrunkConfig, learn_vocabulary
+from unifier.options import ClassifierConfig, Level, TrunkConfig, learn_vocabulary
 
 TRUNK = TrunkConfig(depth=2, heads=4, ffn_dim=256, dropout=0.3)
 TRAINING = uf.Training(optimizer="muon", learning_rate=2e-3, precision="bf16")
@@ -14,6 +14,7 @@ def text_classification(
     text: str | None = None,
     label: str | None = None,
     vocabulary: int = 4000,
+    level: Level = "bpe",
     trunk: TrunkConfig = TRUNK,
     head: ClassifierConfig = ClassifierConfig(),
     training: uf.Training = TRAINING,
@@ -25,9 +26,10 @@ def text_classification(
         text: The name of the file's column with the texts; None means "text".
         label: The name of the file's column with the labels; None means "label".
         vocabulary: Number of subwords in the vocabulary; with start=RUN, the vocabulary of the trained model is used.
+        level: Kind of subword: bpe, wordpiece, unigram, word, character or byte.
     """
     source = create_text_dataset(data, text=text, label=label)
-    subwords = learn_vocabulary(source.name, source, vocabulary, training)
+    subwords = learn_vocabulary(source.name, source, vocabulary, training, level=level)
     tokenizer = uf.SubwordTokenizer(subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
     task = uf.Task(source, tokenizer, head.build(source, trunk.dim, class_token=False))
     return uf.Experiment(trunk.build(), {source.name: task}, training.sized_for(source, source.name))

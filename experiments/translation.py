@@ -2,7 +2,7 @@
 
 import unifier as uf
 from unifier.augmentation import BpeDropout
-from unifier.options import DecoderConfig, ParallelTextConfig, TrunkConfig, learn_vocabulary
+from unifier.options import DecoderConfig, Level, ParallelTextConfig, TrunkConfig, learn_vocabulary
 
 TRUNK = TrunkConfig(depth=4, heads=4, ffn_dim=256, qk_norm=True, scaled_residual_init=True)
 DECODER = DecoderConfig(r_drop=5.0, beam_width=5)
@@ -14,6 +14,7 @@ def translation(
     *,
     pairs: ParallelTextConfig = ParallelTextConfig(),
     vocabulary: int = 9500,
+    level: Level = "bpe",
     bpe_dropout: float = 0.0,
     trunk: TrunkConfig = TRUNK,
     decoder: DecoderConfig = DECODER,
@@ -23,6 +24,7 @@ def translation(
 
     Args:
         vocabulary: Number of subwords in the vocabulary; with start=RUN, the vocabulary of the trained model is used.
+        level: Kind of subword: bpe, wordpiece, unigram, word, character or byte.
         bpe_dropout: Probability that BPE skips the merge of two subwords, in training only.
     """
     if decoder.r_drop and not trunk.dropout:
@@ -34,7 +36,7 @@ def translation(
             f"bpe_dropout={bpe_dropout} makes texts too long for positions=learned: set positions=sinusoid"
         )
     source = pairs.build()
-    subwords = learn_vocabulary(pairs.name, source, vocabulary, training, targets=True)
+    subwords = learn_vocabulary(pairs.name, source, vocabulary, training, targets=True, level=level)
     tokenizer = uf.SubwordTokenizer(subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
     head = uf.TranslationHead(
         subwords,

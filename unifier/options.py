@@ -39,6 +39,7 @@ from unifier_tokenizers import (
 from unifier_tokenizers.audio import AudioTokenizer
 from unifier_tokenizers.normalization import Normalization
 from unifier_tokenizers.stems import StemKind
+from unifier_tokenizers.text import Level
 
 MAX_VOCABULARY_TEXTS = 1_000_000
 """The largest number of examples from which a vocabulary is learned.
@@ -492,9 +493,16 @@ class DecoderConfig:
 
 
 def learn_vocabulary(
-    name: str, source: Source, size: int, training: Training, *, targets: bool = False, extra: Sequence[str] = ()
+    name: str,
+    source: Source,
+    size: int,
+    training: Training,
+    *,
+    targets: bool = False,
+    level: Level = "bpe",
+    extra: Sequence[str] = (),
 ) -> Vocabulary:
-    """Learn a byte-level BPE vocabulary from the training inputs, or take over the vocabulary of a trained model.
+    """Learn a vocabulary from the training inputs, or take over the vocabulary of a trained model.
 
     A run that starts from a trained model with texts takes over the vocabulary, so the tokenizer's weights keep their
     meaning. With `start_tokenizers=False`, the vocabulary is always learned. A loaded or resumed run reads the
@@ -506,6 +514,7 @@ def learn_vocabulary(
         size: The maximum number of entries of a learned vocabulary.
         training: The settings `start`, `start_tokenizers` and `bad_examples`.
         targets: Learn the target texts too.
+        level: The kind of subword of a learned vocabulary.
         extra: The names of extra entries of a learned vocabulary, such as "<mask>".
     """
 
@@ -518,7 +527,7 @@ def learn_vocabulary(
             source.split("train"), bad_examples=training.bad_examples, max_examples=MAX_VOCABULARY_TEXTS
         )
         pairs = (example if targets else (example.input,) for example in train)
-        return Vocabulary.fit((text for pair in pairs for text in pair), size=size, extra=extra)
+        return Vocabulary.fit((text for pair in pairs for text in pair), size=size, level=level, extra=extra)
 
     return fitted(name, learn)
 

@@ -187,3 +187,9 @@ def test_text_classification_reads_a_table(tmp_path: Path) -> None:
     assert list(task.source.labels) == ["0", "1"]  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(InputError, match="pooling=cls"):
         build("text_classification", **settings, pooling="cls")
+    large = settings | {"vocabulary": 520, "level": "wordpiece"}
+    writing = TRANSLATION | {"vocabulary": 520, "level": "wordpiece"}
+    for experiment in (build("text_classification", **large), build("translation", **writing)):
+        tokenizer = only_task(experiment).tokenizer
+        assert isinstance(tokenizer, SubwordTokenizer)
+        assert tokenizer.vocabulary.codec.token_to_id("##a") is not None

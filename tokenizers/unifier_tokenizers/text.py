@@ -5,8 +5,8 @@ import math
 import os
 import re
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, groupby
 from pathlib import Path
 from typing import Literal, Self, final
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import tokenizers as hf
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 from unifier_tokenizers.configurable import StoredFile
 from unifier_tokenizers.dropout import Dropout
 from unifier_tokenizers.errors import InputError, check_choice
@@ -23,10 +23,20 @@ from unifier_tokenizers.positions import PositionalEncoding, PositionKind
 from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import Units
 
-Level = Literal["bpe", "word", "character", "byte"]
+Level = Literal["bpe", "wordpiece", "unigram", "word", "character", "byte"]
 
-MIN_VOCABULARY: dict[Level, int] = {"bpe": 260, "byte": 260, "character": 261, "word": 5}
-"""The smallest vocabulary size for each level: 4 special entries, plus the 256 bytes, one learned entry, or both."""
+MIN_VOCABULARY: dict[Level, int] = {
+    "bpe": 260,
+    "wordpiece": 515,
+    "unigram": 260,
+    "word": 5,
+    "character": 261,
+    "byte": 260,
+}
+"""The smallest vocabulary size for each level: 4 special entries, plus the 256 bytes, one learned entry, or both.
+
+Level "wordpiece" has two entries for each byte, one at the start and one inside of a word. Only "#" has one entry.
+"""
 
 PAD, UNK, BOS, EOS = range(4)
 
@@ -37,10 +47,16 @@ LONG_PART = re.compile(r".{65536}.*?\S(?=\s)|.+", re.DOTALL)
 """Parts of a long text, which end before white space. Encoding a text of 4 MB at one time would take 1 GB of memory."""
 
 MAX_WORD_BYTES = 1000
-"""Length of a word at the levels "bpe" and "byte". A longer word is cut into words of this length.
+"""Length of a word at the levels "bpe", "unigram" and "byte". A longer word is cut into words of this length.
 
 Learning takes time in proportion to the square of a word's length.
 """
+
+MAX_WORDPIECE_BYTES = 50
+"""Length of a word at the level "wordpiece". Encoding takes time in proportion to the square of a word's length."""
+
+NUM_ESTIMATES = 3
+"""Number of times that the probabilities of a unigram vocabulary are estimated."""
 
 DECODED_WINDOW = 32
 """Number of ids that are decoded together to find the end of each id in the text."""
@@ -61,16 +77,19 @@ class MarkedText(str):
 
 @final
 class Vocabulary(StoredFile):
-    """Mapping between texts and the ids of their subwords. There are four levels of subwords.
+    """Mapping between texts and the ids of their subwords. There are six levels of subwords.
 
     - Level "bpe" is byte-pair encoding (Sennrich et al. 2016) of bytes (Radford et al. 2019). No subword crosses a
       multiple of `MAX_WORD_BYTES` bytes in a word.
+    - Level "wordpiece" cuts a word of bytes into the longest entries, from left to right (Devlin et al. 2019). Entries
+      inside a word begin with "##". No subword crosses a multiple of `MAX_WORDPIECE_BYTES` bytes in a word.
+    - Level "unigram" cuts a word of bytes into the entries with the highest product of probabilities (Kudo 2018).
     - Level "byte" contains only the 256 bytes.
     - Level "character" contains the characters of the texts, and encodes all other characters as bytes.
     - Level "word" contains the words and punctuation marks of the texts, and one entry for unknown words.
 
-    All levels except "word" decode ids to exactly the encoded text. Level "word" decodes ids to words that are
-    separated by spaces.
+    All levels except "word" decode ids to exactly the encoded text, because an unknown character is encoded as bytes.
+    Level "word" decodes ids to words that are separated by spaces.
 
     A vocabulary may have named extra entries, such as "<mask>". Ordinary texts are never encoded as extra entries.
     """
@@ -114,6 +133,10 @@ class Vocabulary(StoredFile):
             codec = _word_codec(texts, size)
         elif level == "character":
             codec = _character_codec(texts, size)
+        elif level == "wordpiece":
+            codec = _wordpiece_codec(texts, size)
+        elif level == "unigram":
+            codec = _unigram_codec(texts, size)
         else:
             codec = _byte_codec(texts, size if level == "bpe" else 260)
         for name in extra:
@@ -142,6 +165,36 @@ class Vocabulary(StoredFile):
     def save(self, path: str | Path) -> None:
         """Write the vocabulary to a JSON file in Hugging Face's format."""
         self.codec.save(str(path))
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the vocabulary as a folder in the format of Hugging Face's transformers.
+
+        `transformers.AutoTokenizer.from_pretrained(folder)` then gives the ids of `SubwordTokenizer.encode`, which end
+        with <eos>. The characters "<eos>" in a text are not encoded as the special entry there either.
+
+        Args:
+            folder: The folder, which is created.
+        """
+        codec = hf.Tokenizer.from_str(self.codec.to_str())
+        codec.normalizer = normalizers.Prepend(" ")
+        steps = [codec.decoder, decoders.Strip(" ", 1, 0)] if codec.decoder is not None else []
+        if steps:
+            codec.decoder = decoders.Sequence(steps)
+        codec.post_processor = processors.TemplateProcessing(
+            single=f"$A {SPECIALS[EOS]}", special_tokens=[(SPECIALS[EOS], EOS)]
+        )
+        names = dict(zip(("pad_token", "unk_token", "bos_token", "eos_token"), SPECIALS, strict=True))
+        special = {**names, "additional_special_tokens": [*self.extra]}
+        config = {
+            **special,
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "clean_up_tokenization_spaces": False,
+            "split_special_tokens": True,
+        }
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        codec.save(str(Path(folder) / "tokenizer.json"))
+        for name, content in (("tokenizer_config.json", config), ("special_tokens_map.json", special)):
+            (Path(folder) / name).write_text(json.dumps(content, indent=2), encoding="utf-8")
 
     def __len__(self) -> int:
         return self.codec.get_vocab_size()
@@ -402,6 +455,76 @@ def _byte_codec(texts: Iterable[str], size: int) -> hf.Tokenizer:
     codec.pre_tokenizer = trained.pre_tokenizer
     codec.decoder = decoders.ByteLevel()
     return codec
+
+
+def _wordpiece_codec(texts: Iterable[str], size: int) -> hf.Tokenizer:
+    # The decoder removes "##". A word "##!" of the text would lose its signs, so each "#" is a word of its own.
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    inside = [f"##{letter}" for letter in alphabet if letter != "#"]
+    words, signs = pre_tokenizers.ByteLevel(add_prefix_space=False), pre_tokenizers.Split("#", "isolated")
+    parts = pre_tokenizers.FixedLength(length=MAX_WORDPIECE_BYTES)
+    trained = hf.Tokenizer(models.WordPiece())
+    trained.pre_tokenizer = pre_tokenizers.Sequence([words, signs, parts])
+    # Special tokens of a trainer have fixed ids. Otherwise, equal texts would give different vocabularies.
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size - len(SPECIALS),
+        initial_alphabet=alphabet,
+        special_tokens=inside,
+        show_progress=False,
+        min_frequency=2,
+    )
+    trained.train_from_iterator(map(_shorten_words, texts), trainer)
+    ids = trained.get_vocab()
+    entries = _with_specials((*alphabet, *inside, *sorted(ids, key=lambda entry: ids[entry])))
+    codec = hf.Tokenizer(
+        models.WordPiece({entry: i for entry, i in entries.items() if i < size}, unk_token=SPECIALS[UNK])
+    )
+    codec.pre_tokenizer = trained.pre_tokenizer
+    codec.decoder = decoders.Sequence([decoders.Replace(hf.Regex("^##"), ""), decoders.ByteLevel()])
+    return codec
+
+
+def _unigram_codec(texts: Iterable[str], size: int) -> hf.Tokenizer:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words, parts = pre_tokenizers.ByteLevel(add_prefix_space=False), pre_tokenizers.FixedLength(length=MAX_WORD_BYTES)
+    cut = pre_tokenizers.Sequence([words, parts])
+    trained = hf.Tokenizer(models.Unigram())
+    trained.pre_tokenizer = cut
+    counts = Counter[str]()
+
+    def count_words() -> Iterator[str]:
+        for text in map(_shorten_words, texts):
+            counts.update(word for word, _ in cut.pre_tokenize_str(text))
+            yield text
+
+    trainer = trainers.UnigramTrainer(vocab_size=size - len(SPECIALS), initial_alphabet=alphabet, show_progress=False)
+    trained.train_from_iterator(count_words(), trainer)
+    # The library's probabilities differ a little in each call, and equal texts must give equal vocabularies. With equal
+    # probabilities, a word first has as few subwords as possible.
+    learned = sorted({*trained.get_vocab()} - {*alphabet}, key=lambda entry: (-len(entry), entry))
+    entries = dict.fromkeys((*alphabet, *learned[: size - MIN_VOCABULARY["unigram"]]), -1.0)
+    for _ in range(NUM_ESTIMATES):
+        model, used = _unigram_model(entries), Counter[str]()
+        for word, count in counts.items():
+            for token in model.tokenize(word):
+                used[token.value] += count
+        entries = {entry: math.log((used[entry] + 0.5) / (used.total() + 1)) for entry in entries}
+    codec = hf.Tokenizer(_unigram_model(entries))
+    codec.pre_tokenizer = cut
+    codec.decoder = decoders.ByteLevel()
+    return codec
+
+
+def _unigram_model(entries: Mapping[str, float]) -> models.Unigram:
+    """Create a model from the log-probability of each entry. The special entries get the first ids."""
+    specials = [(name, 0.0) for name in SPECIALS]
+    ranked = sorted(entries.items(), key=lambda entry: (-entry[1], entry[0]))
+    return models.Unigram([*specials, *ranked], unk_id=UNK)
+
+
+def _shorten_words(text: str) -> str:
+    """Prepend a space, and shorten words to `MAX_WORD_BYTES` characters, because longer words take minutes to learn."""
+    return " " + re.sub(rf"(\S{{{MAX_WORD_BYTES}}})\S+", r"\1", text)
 
 
 def _character_codec(texts: Iterable[str], size: int) -> hf.Tokenizer:
