@@ -23,6 +23,7 @@ from .heads.head import IGNORE_INDEX as IGNORE_INDEX
 from .heads.head import Head as Head
 from .heads.masked_language_modeling import MaskedLanguageModelingHead as MaskedLanguageModelingHead
 from .heads.masked_reconstruction import MaskedReconstructionHead as MaskedReconstructionHead
+from .heads.multi_label_next import MultiLabelNextHead as MultiLabelNextHead
 from .heads.prefix_lm import PrefixHead as PrefixHead
 from .heads.rnn_decoders import AdditiveHead as AdditiveHead
 from .heads.rnn_decoders import LuongHead as LuongHead
@@ -38,6 +39,7 @@ from .launch import run as run
 from .network import Network as Network
 from .objectives.masked_patches import MaskedPatches as MaskedPatches
 from .objectives.masked_tokens import MaskedTokens as MaskedTokens
+from .objectives.next_step import NextStep as NextStep
 from .tokenization import NO_POSITION as NO_POSITION
 from .tokenization import Audio as Audio
 from .tokenization import ContractError as ContractError
@@ -46,6 +48,7 @@ from .tokenization import InputError as InputError
 from .tokenization import MarkedText as MarkedText
 from .tokenization import Mixture as Mixture
 from .tokenization import PatchTokenizer as PatchTokenizer
+from .tokenization import PianoRollTokenizer as PianoRollTokenizer
 from .tokenization import PositionalEncoding as PositionalEncoding
 from .tokenization import SubwordTokenizer as SubwordTokenizer
 from .tokenization import Tokenizer as Tokenizer

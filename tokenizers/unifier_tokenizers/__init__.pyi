@@ -6,6 +6,7 @@ from .dropout import Dropout as Dropout
 from .errors import InputError as InputError
 from .image import PatchTokenizer as PatchTokenizer
 from .mixture import Mixture as Mixture
+from .piano_roll import PianoRollTokenizer as PianoRollTokenizer
 from .positions import PositionalEncoding as PositionalEncoding
 from .positions import rope_frequencies as rope_frequencies
 from .testing import ContractError as ContractError

@@ -7,3 +7,4 @@ from .mixup import Compose as Compose
 from .mixup import Mixup as Mixup
 from .mixup import RandomChoice as RandomChoice
 from .text import BpeDropout as BpeDropout
+from .transpose import Transpose as Transpose

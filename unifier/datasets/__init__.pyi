@@ -20,6 +20,7 @@ from .parallel_text import WithExtraPairs as WithExtraPairs
 from .plain_text import MovieReviews as MovieReviews
 from .plain_text import TextFile as TextFile
 from .plain_text import WikiArticles as WikiArticles
+from .polyphonic_music import PolyphonicMusic as PolyphonicMusic
 from .protein_ss import ProteinSS as ProteinSS
 from .synthetic_music import SyntheticMusic as SyntheticMusic
 from .text_classification import SST2 as SST2

@@ -1,0 +1,36 @@
+"""Modeling of symbolic music: which notes sound in the next time step."""
+
+from typing import Literal
+
+import unifier as uf
+from unifier.augmentation import Transpose
+from unifier.datasets import PolyphonicMusic
+from unifier.options import TrunkConfig
+
+TRUNK = TrunkConfig(dim=128, depth=4, heads=4, ffn_dim=256, dropout=0.3, positions="rotary")
+TRAINING = uf.Training(optimizer="muon", learning_rate=2e-3, batch_tokens=2048, precision="bf16", num_validations=20)
+
+
+def symbolic_music(
+    *,
+    data: Literal["jsb_chorales", "nottingham", "muse_data", "piano_midi"] = "jsb_chorales",
+    transpose: int = 6,
+    trunk: TrunkConfig = TRUNK,
+    training: uf.Training = TRAINING,
+) -> uf.Experiment:
+    """Predict the notes of the next time step of a piece.
+
+    Args:
+        data: jsb_chorales, nottingham, muse_data or piano_midi.
+        transpose: Largest random shift of a training piece, in semitones; 0 means that pieces keep their key.
+    """
+    source = PolyphonicMusic(data)
+    tokenizer = uf.PianoRollTokenizer(trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
+    head = uf.MultiLabelNextHead(tokenizer.num_notes, trunk.dim, dropout=trunk.dropout)
+    augmentation = Transpose(transpose) if transpose else None
+    task = uf.Task(source, tokenizer, head, augmentation=augmentation, objective=uf.NextStep())
+    return uf.Experiment(trunk.build(), {source.name: task}, training.sized_for(source, source.name))
+
+
+if __name__ == "__main__":
+    uf.run_this_file(__file__)

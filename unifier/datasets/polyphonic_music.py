@@ -1,0 +1,99 @@
+"""Four data sets of polyphonic music: JSB chorales, Nottingham, MuseData and Piano-midi."""
+
+import gzip
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, final, get_args
+
+from unifier.data.dataset import Examples
+from unifier.data.download import require_file
+from unifier.data.readers import hash_files, read_content
+from unifier.data.source import Example, ScoreRange, SplitName, data_folder
+from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import check_choice, one_line
+
+Collection = Literal["jsb_chorales", "nottingham", "muse_data", "piano_midi"]
+
+Steps = list[list[int]]
+"""The MIDI numbers of the sounding notes of each time step."""
+
+FREQUENCY_NATS: dict[Collection, float] = {
+    "jsb_chorales": 11.09,
+    "nottingham": 10.26,
+    "muse_data": 11.51,
+    "piano_midi": 11.05,
+}
+"""Nats per step of the test split if each note is predicted by its frequency in train."""
+
+REFERENCE_NATS: dict[Collection, float] = {"jsb_chorales": 8.10, "nottingham": 3.07}
+"""Nats per step of the temporal convolutional network of Bai et al. 2018, table 1."""
+
+
+@final
+class PolyphonicMusic:
+    """Polyphonic music as piano rolls, in the splits of Boulanger-Lewandowski et al. 2012.
+
+    The input is a piece: the MIDI numbers of the sounding notes, 21 to 108, for each time step. There is no target,
+    because a model predicts the next step. The files cannot be downloaded by unifier.
+    """
+
+    def __init__(self, name: Collection = "jsb_chorales", *, data: str | Path | None = None) -> None:
+        """Choose the collection.
+
+        Args:
+            name: "jsb_chorales" (229, 76 and 77 chorales), "nottingham" (folk tunes), "muse_data" or "piano_midi".
+            data: The folder with the files of the data set. None means the default folder; see `data_folder`.
+        """
+        self.name: Collection = check_choice("data", name, get_args(Collection))
+        self._data = data
+        self.score_range = ScoreRange(
+            "nats_per_step",
+            FREQUENCY_NATS[self.name],
+            REFERENCE_NATS.get(self.name),
+            "temporal convolutional network (Bai et al. 2018, table 1); chance is each note by its frequency",
+        )
+
+    def split(self, name: SplitName) -> Examples[tuple[str, Steps]]:
+        """Return the pieces of a split in the order of the file."""
+        pieces = self._pieces["valid" if name == "val" else name]
+        return Examples([(f"{self._path}, {name} piece {k}", piece) for k, piece in enumerate(pieces)], _read, _locate)
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of the file."""
+        return hash_files({self._path.name: self._path})
+
+    @cached_property
+    def _path(self) -> Path:
+        folder = data_folder("polyphonic_music", self._data)
+        file = f"{self.name}.json.gz"
+        require_file(
+            self.name,
+            folder,
+            (file,),
+            f"put there {file}: a JSON object with train, valid and test, each a list of pieces, each a list of steps, "
+            "each the list of the sounding MIDI notes",
+        )
+        return folder / file
+
+    @cached_property
+    def _pieces(self) -> dict[str, list[Steps]]:
+        try:
+            content = json.loads(gzip.decompress(read_content(self._path)))
+        except (OSError, EOFError, ValueError) as error:
+            raise InputError(f"{self._path} cannot be read: {one_line(error)}") from error
+        if not isinstance(content, dict) or not all(isinstance(content.get(part), list) for part in _PARTS):
+            raise InputError(f"{self._path}: an object with the lists {', '.join(_PARTS)} is expected")
+        return content
+
+
+_PARTS = ("train", "valid", "test")
+
+
+def _read(entry: tuple[str, Steps]) -> Example:
+    return Example(entry[1], None)
+
+
+def _locate(entry: tuple[str, Steps]) -> str:
+    return entry[0]
