@@ -85,6 +85,8 @@ class TrunkConfig:
     """Normalize the queries and keys of attention, in the trunk and in a transformer decoder."""
     scaled_residual_init: bool = False
     """Make the initial weights of residual projections smaller in deeper models, as in GPT-2."""
+    share_layers: bool = False
+    """Run one transformer layer `depth` times with the same weights, as in ALBERT."""
 
     @property
     def input_positions(self) -> Literal["sinusoid", "learned", "none"]:
@@ -106,6 +108,7 @@ class TrunkConfig:
             qk_norm=self.qk_norm and transformer,
             scaled_residual_init=self.scaled_residual_init and transformer,
             drop_path=self.drop_path,
+            share_layers=self.share_layers,
         )
 
 

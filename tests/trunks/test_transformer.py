@@ -1,15 +1,22 @@
 """The transformer trunk against torch's encoder, and each of its options."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from unifier.nn.attention import AttentionMode
+from unifier.analysis.activations import layer_activations
+from unifier.data.inputs import reader_of
+from unifier.heads.classification import ClassificationHead
+from unifier.models.folder import ModelTask, StoredModel, read_model, write_model
+from unifier.nn.attention import AttentionMode, KVCache
 from unifier.nn.block import Activation, Block, DropPath, Norm
+from unifier.trunks.factory import create_trunk
 from unifier.trunks.transformer import SIZES, Size, Transformer, default_heads
-from unifier_tokenizers import InputError, Tokens
+from unifier_tokenizers import InputError, PatchTokenizer, Tokens
 
 B, D, N, DEPTH, HEADS, FFN_DIM = 3, 12, 7, 2, 3, 20
 Draw = Callable[..., Tokens]
@@ -60,6 +67,64 @@ def test_transformer_equals_torch_encoder(
         copy_weights(block, reference)
         x = reference(x, src_mask=future, src_key_padding_mask=~tokens.mask)
     torch.testing.assert_close(trunk(tokens, mode).matrix, trunk.norm(x).mT, atol=1e-5, rtol=1e-4)
+
+
+def shared(**options: Any) -> tuple[Transformer, Transformer]:
+    """Return a trunk with one shared layer, and a trunk whose layers are copies of the layer."""
+    one = Transformer(D, 3, HEADS, FFN_DIM, share_layers=True, **options)
+    for parameter in one.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    copies = Transformer(D, 3, HEADS, FFN_DIM, **options)
+    for block in copies.blocks:
+        block.load_state_dict(one.blocks[0].state_dict())
+    copies.norm.load_state_dict(one.norm.state_dict())
+    return one, copies
+
+
+def test_shared_layers_equal_copies_of_one_layer(random_tokens: Draw) -> None:
+    (one, copies), tokens = shared(rotary=True), random_tokens([N, 3, 5])
+    assert sum(p.numel() for p in one.blocks.parameters()) * 3 == sum(p.numel() for p in copies.blocks.parameters())
+    assert set(one.state_dict()) == {
+        name for name in copies.state_dict() if "blocks.1" not in name and "blocks.2" not in name
+    }
+    torch.testing.assert_close(one(tokens).matrix, copies(tokens).matrix)
+    torch.testing.assert_close(one.forward_first_token(tokens).matrix, copies.forward_first_token(tokens).matrix)
+    for layer, other in zip(one.attention(tokens)[1], copies.attention(tokens)[1], strict=True):
+        torch.testing.assert_close(layer, other)
+    found, expected = (layer_activations(trunk, tokens, "bidirectional") for trunk in (one, copies))
+    assert found.keys() == expected.keys()
+    assert all(torch.allclose(found[name], expected[name], atol=1e-5) for name in found)
+    caches = [KVCache(grows=True) for _ in one.blocks]
+    seen = torch.ones(1, N, dtype=torch.bool)
+    steps = [
+        one.forward_cached(Tokens(*(part[:1, ..., n : n + 1] for part in tokens)), seen[:, : n + 1], caches).matrix
+        for n in range(N)
+    ]
+    torch.testing.assert_close(torch.cat(steps, 2), copies(Tokens(*(part[:1] for part in tokens)), "causal").matrix)
+    # The gradient of the shared layer is the sum of the gradients of its copies.
+    for trunk in (one, copies):
+        trunk(tokens).matrix[:, :, 0].square().sum().backward()
+    gradients = [copies.get_parameter(f"blocks.{k}.attention.out.weight").grad for k in range(3)]
+    weight = one.get_parameter("blocks.0.attention.out.weight").grad
+    assert weight is not None
+    torch.testing.assert_close(
+        weight, sum(gradient for gradient in gradients if gradient is not None), atol=1e-4, rtol=1e-4
+    )
+
+
+def test_shared_layers_keep_their_options(random_tokens: Draw, tmp_path: Path) -> None:
+    head = ClassificationHead(["a", "b"], D)
+    trunk = create_trunk("transformer", D, 3, HEADS, FFN_DIM, share_layers=True, scaled_residual_init=True)
+    tokenizer = PatchTokenizer(D)
+    task = ModelTask(tokenizer, head, reader_of(None, tokenizer), 9)
+    write_model(tmp_path / "model", StoredModel("shared", trunk, {"a": task}, 9, {}), "card")
+    tokens, again = random_tokens([N, 3]), read_model(tmp_path / "model").trunk
+    torch.testing.assert_close(again(tokens).matrix, trunk(tokens).matrix)
+    assert len(Transformer(D, 0, share_layers=True).blocks) == 0
+    with pytest.raises(InputError, match="drop_path"):
+        Transformer(D, 2, share_layers=True, drop_path=0.1)
+    with pytest.raises(InputError, match="share_layers"):
+        create_trunk("gru", D, 2, share_layers=True)
 
 
 @pytest.mark.parametrize("axes", [1, 2])

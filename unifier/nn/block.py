@@ -1,7 +1,7 @@
 """One layer of a transformer: attention and a feed-forward network, each with a residual path and a norm."""
 
 from collections.abc import Callable
-from typing import Literal, final, get_args
+from typing import Any, Literal, final, get_args
 
 from torch import Tensor, nn
 
@@ -160,6 +160,24 @@ class Block(nn.Module):
         return norm(residual + self.drop_path(self.dropout(part(x))))
 
 
+@final
+class SharedBlock(nn.Module):
+    """Layer that runs the block of an earlier layer again, with the same weights (Lan et al. 2020, section 3.1)."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        # nn.Module ignores lists, so the weights are registered only in the earlier layer.
+        self._shared = [block]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Run the block. The arguments are those of `Block`."""
+        return self._shared[0](*args, **kwargs)
+
+    def residual_projections(self) -> list[nn.Linear]:
+        """Return the last linear layer of each residual branch of the block."""
+        return self._shared[0].residual_projections()
+
+
 def init_weights(module: nn.Module) -> None:
     """Set Xavier-uniform weights (Glorot and Bengio 2010) and zero biases in all linear layers and 1D convolutions."""
     for part in module.modules():
@@ -174,6 +192,7 @@ def scale_residual_init(blocks: nn.ModuleList) -> None:
 
     GPT-2 scales the weights of residual layers by 1 / sqrt(n) (Radford et al. 2019, section 2.3).
     """
-    projections = [linear for block in blocks if isinstance(block, Block) for linear in block.residual_projections()]
+    layers = [block for block in blocks if isinstance(block, Block | SharedBlock)]
+    projections = [linear for layer in layers for linear in layer.residual_projections()]
     for projection in projections:
         nn.init.xavier_uniform_(projection.weight, gain=len(projections) ** -0.5)

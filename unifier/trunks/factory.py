@@ -42,6 +42,7 @@ def create_trunk(
     qk_norm: bool = False,
     scaled_residual_init: bool = False,
     drop_path: float = 0.0,
+    share_layers: bool = False,
 ) -> Trunk:
     """Create a trunk by name.
 
@@ -62,10 +63,11 @@ def create_trunk(
         qk_norm: See `Transformer`.
         scaled_residual_init: See `Transformer`.
         drop_path: See `Transformer`.
+        share_layers: See `Transformer`.
 
     Raises:
         InputError: If the name is unknown, or if the D of a timm model is not `dim`. Rotary positions, `qk_norm`,
-            `scaled_residual_init` and `drop_path` raise the error for every trunk except "transformer".
+            `scaled_residual_init`, `drop_path` and `share_layers` raise the error for every trunk except "transformer".
     """
     rotary = positions == "rotary"
     transformer_options = {
@@ -73,6 +75,7 @@ def create_trunk(
         "drop_path": drop_path,
         "qk_norm": qk_norm,
         "scaled_residual_init": scaled_residual_init,
+        "share_layers": share_layers,
     }
     for option, value in transformer_options.items():
         if value and name != "transformer":
@@ -102,6 +105,7 @@ def create_trunk(
                 rotary=rotary,
                 qk_norm=qk_norm,
                 scaled_residual_init=scaled_residual_init,
+                share_layers=share_layers,
             )
 
 

@@ -6,10 +6,10 @@ from typing import Literal, final
 from torch import Tensor, nn
 
 from unifier.nn.attention import AttentionMode, KVCache, build_attention_mask
-from unifier.nn.block import Activation, Block, Norm, scale_residual_init
+from unifier.nn.block import Activation, Block, Norm, SharedBlock, scale_residual_init
 from unifier.nn.precision import LayerNorm, to_compute_dtype
 from unifier.trunks.trunk import AttentiveTrunk, check_depth, check_tokens, isolated_seed, numbered_layers
-from unifier_tokenizers import Tokens, rope_frequencies
+from unifier_tokenizers import InputError, Tokens, rope_frequencies
 from unifier_tokenizers.errors import check_choice, check_fraction
 
 Size = Literal["tiny", "small", "base"]
@@ -44,6 +44,7 @@ class Transformer(AttentiveTrunk):
         qk_norm: bool = False,
         projections: bool = True,
         scaled_residual_init: bool = False,
+        share_layers: bool = False,
         norm_eps: float = 1e-5,
     ) -> None:
         """Build the trunk from blocks (see `Block` and `Attention`).
@@ -62,11 +63,14 @@ class Transformer(AttentiveTrunk):
             qk_norm: Normalize queries and keys.
             projections: Project queries, keys and values. If False, use the tokens without projections.
             scaled_residual_init: Initialize the residual branches as in GPT-2 (see `scale_residual_init`).
+            share_layers: Run one block `depth` times, with the same weights (Lan et al. 2020, section 3.1).
             norm_eps: The number that is added to the variance in every norm.
         """
         super().__init__()
         check_depth(depth)
         check_fraction("drop_path", drop_path)
+        if share_layers and drop_path:
+            raise InputError(f"drop_path={drop_path}: shared layers cannot have different probabilities; leave it out")
         heads = default_heads(dim) if heads is None else heads
         ffn_dim = 4 * dim if ffn_dim is None else ffn_dim
         self.dim, self.rotary = dim, rotary
@@ -83,8 +87,12 @@ class Transformer(AttentiveTrunk):
                     projections=projections,
                     drop_path=drop_path * (layer + 1) / depth,
                 )
-                for layer in range(depth)
+                for layer in range(min(depth, 1) if share_layers else depth)
             )
+            if share_layers:
+                self.blocks.extend(
+                    SharedBlock(block) for block in [*self.blocks] * (depth - 1) if isinstance(block, Block)
+                )
             if scaled_residual_init:
                 scale_residual_init(self.blocks)
         self.head_dim = dim // heads
