@@ -225,10 +225,16 @@ def make_parser() -> argparse.ArgumentParser:
     clean.add_argument("--yes", action="store_true", help="delete all entries of the cache")
     clean.set_defaults(act=act_clean)
 
-    export = commands.add_parser("export", help="copy a trained model into a new folder, which works anywhere")
+    export = commands.add_parser("export", help="write a trained model into a new folder, which works anywhere")
     export.add_argument("model", metavar="RUN", help="the folder of a run or of a model")
     export.add_argument("folder", metavar="DIR", type=Path, help="the new folder")
-    export.add_argument("--format", choices=("folder",), default="folder", help="the format (default: folder)")
+    export.add_argument(
+        "--format",
+        choices=("folder", "torch", "onnx"),
+        default="folder",
+        help="a copy of the folder (default), or graphs that run without unifier",
+    )
+    export.add_argument("--task", metavar="NAME", help="the task of the graphs of a model with several tasks")
     export.set_defaults(act=act_export)
 
     _add_predict(commands.add_parser("predict", help="predict labels or texts for files, folders, tables and lines"))
@@ -601,10 +607,10 @@ def act_clean(options: argparse.Namespace) -> None:
 
 
 def act_export(options: argparse.Namespace) -> None:
-    """Copy a model's folder, and print the path of the copy."""
+    """Write a trained model into a new folder, and print the path of the folder."""
     from unifier.models.export import export_model
 
-    _print_line(export_model(options.model, options.folder, options.format))
+    _print_line(export_model(options.model, options.folder, options.format, task=options.task))
 
 
 def act_embed(options: argparse.Namespace) -> None:

@@ -138,6 +138,15 @@ def test_texts_have_no_padding_or_begin(head: TextGenerationHead, tokens: Tokens
 
 
 @torch.no_grad()
+def test_steps_from_a_state_equal_the_hidden_states(head: TextGenerationHead, tokens: Tokens) -> None:
+    ids = torch.randint(4, len(head.vocabulary), (3, 6))
+    state, hidden = head.start_decoding(tokens), list[Tensor]()
+    for k in range(6):
+        step, state = head.step(ids[:, k : k + 1], state)
+        hidden.append(step)
+    torch.testing.assert_close(torch.cat(hidden, 1), head.hidden_states(tokens, ids), atol=1e-4, rtol=1e-4)
+
+
 def test_hidden_states_are_causal(head: TextGenerationHead, tokens: Tokens) -> None:
     ids = torch.randint(4, len(head.vocabulary), (B, 6))
     other = replace_column(head.vocabulary, ids, 3)

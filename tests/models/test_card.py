@@ -29,7 +29,7 @@ from unifier.data.inputs import ImageReader, reader_of
 from unifier.datasets import ESC, MNIST
 from unifier.models.card import write_card
 from unifier.models.folder import ModelTask, StoredModel
-from unifier.models.preprocessing import describe_preprocessing
+from unifier.models.preprocessing import Names, describe_preprocessing
 
 D = 12
 VOCABULARY = Vocabulary.fit(["one two three"], size=280)
@@ -109,7 +109,7 @@ def numbers(step: str) -> list[float]:
 def test_picture_steps_repeat_the_encoding() -> None:
     """Read the sizes and the statistics from the steps, and compute the tokens from them."""
     tokenizer = PatchTokenizer(D, patch=4, stride=3, channels=1).fit([np.arange(100, dtype=np.uint8).reshape(10, 10)])
-    steps = describe_preprocessing(tokenizer, ImageReader(1, size=9), "tokenizers.a")
+    steps = describe_preprocessing(tokenizer, ImageReader(1, size=9), Names("tokenizers.a"))
     size = int(numbers(steps[2])[0])
     patch, _, stride = map(int, numbers(steps[3])[:3])
     _, mean, std = numbers(steps[4])
@@ -128,7 +128,7 @@ def test_sound_steps_repeat_the_encoding() -> None:
     tokenizer = FrameTokenizer(D, sample_rate=8000, n_mels=20, patch=(4, 10), normalize="whole").fit(
         [Audio(wave, 8000)]
     )
-    steps = describe_preprocessing(tokenizer, reader_of(None, tokenizer), "tokenizers.a")
+    steps = describe_preprocessing(tokenizer, reader_of(None, tokenizer), Names("tokenizers.a"))
     rate = int(numbers(steps[2])[0])
     window, fft, hop = map(int, numbers(steps[3])[:3])
     bands, _, top, _ = map(int, numbers(steps[4])[:4])
@@ -155,7 +155,7 @@ def test_every_tokenizer_has_steps(kind: Any) -> None:
         "w": WaveformTokenizer(D, normalize=kind),
     }
     tokenizer = Mixture({**members, "own": OwnTokenizer(D)})
-    text = "\n".join(describe_preprocessing(tokenizer, reader_of(None, tokenizer), "tokenizers.a"))
+    text = "\n".join(describe_preprocessing(tokenizer, reader_of(None, tokenizer), Names("tokenizers.a")))
     for fact in ("Member 2, `w`", "members.w.bank", "`OwnTokenizer`", "at most 33", f"{len(VOCABULARY)} entries"):
         assert fact in text
 

@@ -1,6 +1,7 @@
 """Export of a model: the copy is whole, or nothing is written."""
 
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -81,6 +82,19 @@ def test_bad_copy_is_refused_and_nothing_is_written(
     with pytest.raises(InputError, match=named):
         export_model(folder, target)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_folder_has_all_tasks_and_a_missing_package_is_named(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match="all tasks"):
+        export_model(folder, tmp_path / "copy", task="a")
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(InputError, match=r'pip install "unifier-torch\[onnx\]"'):
+        export_model(folder, tmp_path / "copy", "onnx")
+    with pytest.raises(InputError, match="there is no task"):
+        export_model(folder, tmp_path / "copy", "torch", task="b")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_copy_into_the_model_itself_is_refused(folder: Path) -> None:

@@ -191,7 +191,7 @@ class PatchTokenizer(Tokenizer):
         pixels = (pixels - self.mean[:, None, None]) / self.std[:, None, None]  # B, C, patch x patch, N
         columns = self.project(pixels.flatten(1, 2).mT, positions[:, :, first_patch:])
         if self.class_token is not None:  # Each token is contiguous in memory, so tokens are concatenated as rows.
-            token = self.class_token.to(columns.dtype).expand(len(columns), 1, -1)
+            token = self.class_token.to(columns.dtype).expand(columns.shape[0], 1, -1)
             columns = torch.cat([token, columns.mT], dim=1).mT
         return self.dropout(self.encoding(columns, positions))
 

@@ -90,7 +90,7 @@ class SpectrogramNorm(nn.Module):
             members = functional.one_hot(row, len(mean)).masked_fill(positions[:, 0, :, None] == NO_POSITION, 0)
             total = torch.einsum("bnr,bnh->brh", members.to(power.dtype), power.mean(2))
             mean = total / members.sum(1).clamp(min=1)[:, :, None]  # B, rows, height
-            power = power - mean[torch.arange(len(row), device=row.device)[:, None], row][:, :, None]
+            power = power - mean[torch.arange(row.shape[0], device=row.device)[:, None], row][:, :, None]
         elif len(mean) > 1:
             power = power - mean[row][:, :, None]
         else:

@@ -84,7 +84,7 @@ class Tiles:
         # The last tile of an example is longer than a step, and no later tile covers the remaining frames of the last
         # tile.
         plane = functional.pad(plane, (0, 0, 0, side - step))
-        example = torch.arange(len(values), device=values.device)[:, None]
+        example = torch.arange(values.shape[0], device=values.device)[:, None]
         beyond, last = torch.arange(side - step, device=values.device), steps[:, None] - 1
         plane[example, (last + 1) * step + beyond] = rows[example, last, step + beyond]
         return plane
@@ -114,7 +114,10 @@ def patches_to_images(values: Tensor, positions: Tensor, patch: int, stride: int
         The pictures. Canvas pixels outside a picture are 0.
     """
     sizes = positions.amax(2) * stride + patch
-    height, width = sizes.amax(0).tolist()
+    rows, columns = (positions.amax((0, 2)) + 1).tolist()
+    for count in (rows, columns):  # torch.export must know that the canvas is not empty.
+        torch._check(count >= 1)
+    height, width = (rows - 1) * stride + patch, (columns - 1) * stride + patch
     pixels = values.unflatten(1, (-1, patch * patch)).flatten(2)
     index = _pixel_index(positions, patch, stride, height, width)[:, None].expand_as(pixels)
     canvas = pixels.new_zeros(*pixels.shape[:2], height * width + 1).scatter_(2, index, pixels)

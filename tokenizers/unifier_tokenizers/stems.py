@@ -77,7 +77,7 @@ class FrameStem(nn.Module):
         """Map log power (B, N, stack, bands) at positions (B, 1, N) to tokens (B, D, N)."""
         real = positions[:, 0] != NO_POSITION
         stack, bands = power.shape[2:]
-        sizes = torch.stack([real.sum(1) * stack, real.new_full((len(real),), bands, dtype=torch.int64)], dim=1)
+        sizes = torch.stack([real.sum(1) * stack, real.new_full((real.shape[0],), bands, dtype=torch.int64)], dim=1)
         grid = self.downsample((power * real[:, :, None, None]).flatten(1, 2)[:, None], sizes)
         # The grid has its channels last in memory. Reordering the weight is cheaper than reordering the grid.
         weight = self.out.weight.unflatten(1, (self.downsample.out_channels, -1)).mT.flatten(1)

@@ -114,7 +114,8 @@ def is_host_readable(x: Tensor) -> bool:
 
 def is_batch_constant(x: Tensor) -> bool:
     """Return True if all examples of x (B, ...) are known to be equal."""
-    return len(x) == 1 or x.stride(0) == 0 or (is_host_readable(x) and bool((x == x[:1]).all()))
+    # `len` would fix the number of examples in an exported graph.
+    return x.shape[0] == 1 or x.stride(0) == 0 or (is_host_readable(x) and bool((x == x[:1]).all()))
 
 
 def has_no_padding(mask: Tensor) -> bool:

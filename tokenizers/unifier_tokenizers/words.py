@@ -123,8 +123,11 @@ class WordTokenizer(Tokenizer):
         """Return the features (B, N, D) of letters (B, N, letters)."""
         assert self.letter_embedding is not None
         assert self.letter_features is not None
-        # The letters of equal words are read once.
-        words, index = letters.flatten(0, 1).unique(dim=0, return_inverse=True)
+        words = letters.flatten(0, 1)
+        if torch.compiler.is_compiling():  # The number of different words depends on the values.
+            index = torch.arange(words.shape[0], device=words.device)
+        else:  # The letters of equal words are read once.
+            words, index = words.unique(dim=0, return_inverse=True)
         margin = LETTER_WINDOW // 2
         padded = nn.functional.pad(words, (margin, margin))
         windows = self.letter_embedding(padded).unfold(1, LETTER_WINDOW, 1).flatten(2)

@@ -164,7 +164,8 @@ class AudioViews(TestTimeAugmentation):
             return
         per_step = self.tokenizer.tiles.tiles_per_step
         excess = (batch.mask.sum(1) - self.max_length).clamp(min=0) // per_step
-        for index in range(self.num_crops if excess.any() else 1):  # All crops of a short sound are equal.
+        # All crops of a short sound are equal. A graph computes all crops, because a value must not choose its form.
+        for index in range(self.num_crops if torch.compiler.is_compiling() or excess.any() else 1):
             start = (excess * index / (self.num_crops - 1)).round().long() * per_step
             yield crop_batch(batch, Crop(start, self.max_length))
 
@@ -176,12 +177,12 @@ def shift_bands(plane: Tensor, shift: Tensor | int) -> Tensor:
     band. `shift` is an integer, or a tensor (B, 1) with a shift for each plane.
     """
     bands = (torch.arange(plane.shape[2], device=plane.device) + shift).clamp(0, plane.shape[2] - 1)
-    return plane.gather(2, bands.expand(len(plane), -1)[:, None].expand_as(plane))
+    return plane.gather(2, bands.expand(plane.shape[0], -1)[:, None].expand_as(plane))
 
 
 def crop_batch(batch: Batch, crop: Crop) -> Batch:
     """Crop the tokens of each example in a batch."""
-    columns = torch.arange(min(crop.length, batch.mask.shape[1]), device=batch.mask.device)
+    columns = torch.arange(batch.mask.shape[1], device=batch.mask.device)[: crop.length]
     sources = crop.start[:, None] + columns
     mask = sources < batch.mask.sum(1, keepdim=True)
     sources, padding = sources.where(mask, 0)[:, None], ~mask[:, None]

@@ -72,7 +72,11 @@ class ClassificationHead(Head):
         return functional.cross_entropy(self.logits(tokens), target, label_smoothing=self.label_smoothing)
 
     def predict(self, tokens: Tokens) -> list[Tensor]:
-        return list(self.logits(tokens).softmax(-1).cpu())
+        return list(self.graph_output(tokens).cpu())
+
+    def graph_output(self, tokens: Tokens) -> Tensor:
+        """Return the probabilities (B, C)."""
+        return self.logits(tokens).softmax(-1)
 
     def metrics(self, predictions: Sequence[Tensor], targets: Sequence[str | SupportsIndex]) -> dict[str, float]:
         """Return the accuracy and the macro F1 score (the mean F1 score of the classes), in percent."""
@@ -133,6 +137,10 @@ class TaggingHead(Head):
     def predict(self, tokens: Tokens) -> list[Tensor]:
         # In float32, the sigmoid of every logit above 17 is 1, so large logits would give equal probabilities.
         return list(self.logits(tokens).cpu().double().sigmoid())
+
+    def graph_output(self, tokens: Tokens) -> Tensor:
+        """Return the probabilities (B, C)."""
+        return self.logits(tokens).double().sigmoid()
 
     def metrics(self, predictions: Sequence[Tensor], targets: Sequence[Iterable[str]]) -> dict[str, float]:
         """Return the macro ROC-AUC and the mean average precision, from 0 to 1.

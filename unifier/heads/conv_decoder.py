@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.rnn_decoders import AttentiveIncrementalHead, State
-from unifier.heads.text_generation import TextGenerationOptions
+from unifier.heads.rnn_decoders import AttentiveIncrementalHead
+from unifier.heads.text_generation import State, TextGenerationOptions
 from unifier.nn.block import init_weights
 from unifier.nn.precision import LayerNorm, to_compute_dtype
 from unifier.trunks.trunk import check_depth
@@ -58,8 +58,8 @@ class ConvDecoderHead(AttentiveIncrementalHead):
             `kernel_size` - 1 inputs of each layer.
         """
         values = tokens.matrix.transpose(1, 2)
-        window = values.new_zeros(len(values), self.kernel_size - 1, self.dim)
-        lengths = torch.zeros(len(values), dtype=torch.long, device=values.device)
+        window = values.new_zeros(values.shape[0], self.kernel_size - 1, self.dim)
+        lengths = torch.zeros(values.shape[0], dtype=torch.long, device=values.device)
         return values, tokens.mask[:, None], lengths, *[window] * len(self.layers)
 
     def step_with_attention(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:

@@ -8,8 +8,8 @@ from torch.nn import functional
 
 from unifier.heads.classification import masked_mean
 from unifier.heads.head import IGNORE_INDEX
-from unifier.heads.rnn_decoders import AttentionScore, AttentiveIncrementalHead, RNNDecoder, State
-from unifier.heads.text_generation import TextGenerationOptions, shift_right
+from unifier.heads.rnn_decoders import AttentionScore, AttentiveIncrementalHead, RNNDecoder
+from unifier.heads.text_generation import State, TextGenerationOptions, shift_right
 from unifier.trunks.recurrent import Cell
 from unifier_tokenizers import Dropout, InputError, Tokens, Vocabulary
 
@@ -71,7 +71,7 @@ class HardAttentionHead(AttentiveIncrementalHead):
         rnn_state, values, keys, mask = state
         output, rnn_state = self.rnn(self.dropout(self.embed(ids)), rnn_state)
         weights = self.score(output, keys, mask)
-        rows = torch.arange(len(ids), device=ids.device)[:, None]
+        rows = torch.arange(ids.shape[0], device=ids.device)[:, None]
         hidden = self._hidden(values[rows, weights.argmax(-1)], output)
         return hidden, [weights], (rnn_state, values, keys, mask)
 

@@ -110,6 +110,19 @@ class Head(Configurable, nn.Module, ABC):
         """
         return self.predict(tokens)
 
+    def graph_output(self, tokens: Tokens) -> Tensor:
+        """Return the tensor (B, ...) that an exported graph gives for the trunk's tokens (B, D, N).
+
+        The method must be traceable by `torch.export`. The default implementation refuses the export.
+
+        Raises:
+            InputError: If the head cannot be exported as a graph.
+        """
+        raise InputError(
+            f"{type(self).__name__} cannot be exported as a graph, because the class has no method graph_output: use "
+            "--format folder"
+        )
+
     @abstractmethod
     def metrics(self, predictions: Sequence[Any], targets: Sequence[Any]) -> Mapping[str, float]:
         """Compute the metrics of the predictions of a whole split, given the raw targets.

@@ -89,6 +89,11 @@ class MaskedLanguageModelingHead(Head):
         hidden = to_compute_dtype(self.transform(_select(tokens, is_hidden)))
         return projected_cross_entropy(hidden, self.embedding.weight, target[is_hidden])
 
+    def graph_output(self, tokens: Tokens) -> Tensor:
+        """Return the probabilities (B, N, V) of the words at each place. Special entries have probability 0."""
+        special = torch.tensor(self._special, device=tokens.mask.device)
+        return self._logits(tokens.matrix.mT).index_fill(-1, special, -math.inf).softmax(-1)
+
     def predict(self, tokens: Tokens) -> list[list[list[Candidate]]]:
         """Return the likeliest words for every token of each example."""
         return self._candidates(tokens, tokens.mask)
@@ -144,7 +149,7 @@ class MaskedLanguageModelingHead(Head):
         return " | ".join(gaps)
 
     def _logits(self, rows: Tensor) -> Tensor:
-        """Map the trunk's tokens (R, D) to logits (R, V) in float32."""
+        """Map the trunk's tokens (..., D) to logits (..., V) in float32."""
         return linear(to_compute_dtype(self.transform(rows)), self.embedding.weight).float()
 
     def _candidates(self, tokens: Tokens, places: Tensor) -> list[list[list[Candidate]]]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.text_generation import AttentiveTextHead, TextGenerationOptions
+from unifier.heads.text_generation import AttentiveTextHead, State, TextGenerationOptions
 from unifier.nn.attention import KVCache
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk
@@ -49,6 +49,26 @@ class PrefixHead(AttentiveTextHead):
         combined, prefix = self._append_text(tokens, ids)
         return self.trunk(combined, prefix).matrix[:, :, tokens.mask.shape[1] :].transpose(1, 2)
 
+    def start_decoding(self, tokens: Tokens) -> State:
+        """Return the state of B empty texts.
+
+        Returns:
+            The positions (B, A, N) of the input, the mask (B, N) of input and text, and the keys and values (B, depth,
+            2, H, N, D/H) of the trunk.
+        """
+        caches = [KVCache(grows=True) for _ in self.trunk.blocks]
+        self.trunk.forward_cached(tokens, tokens.mask, caches)
+        return tokens.positions, tokens.mask, torch.stack([cache.joined() for cache in caches], 1)
+
+    def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        """Append ids (R, 1) to R texts (see `TextGenerationHead.step`)."""
+        positions, mask, cached = state
+        text = self.embed_text(Tokens(positions, mask, positions), ids, mask.shape[1] - positions.shape[2])
+        seen = functional.pad(mask, (0, 1), value=True)
+        caches = [KVCache.restore(buffer, grows=True) for buffer in cached.unbind(1)]
+        hidden = self.trunk.forward_cached(text, seen, caches).matrix.transpose(1, 2)
+        return hidden, (positions, seen, torch.stack([cache.joined() for cache in caches], 1))
+
     def start_search(self, tokens: Tokens) -> "_PrefixDecoder":
         return _PrefixDecoder(self, tokens)
 
@@ -61,7 +81,7 @@ class PrefixHead(AttentiveTextHead):
 
     def embed_text(self, tokens: Tokens, ids: Tensor, start: int) -> Tokens:
         """Embed ids (B, L) as tokens (B, D, L) for the trunk. The first id has the position `start` in the text."""
-        positions = torch.arange(start, start + ids.shape[1], device=ids.device).expand(len(ids), 1, -1)
+        positions = torch.arange(start, start + ids.shape[1], device=ids.device).expand(ids.shape[0], 1, -1)
         matrix = self.dropout(self.encoding(self.embed(ids).transpose(1, 2), positions) + self.segment[:, None])
         mask = torch.ones_like(ids, dtype=torch.bool)
         return Tokens(matrix, mask, positions.expand(-1, tokens.positions.shape[1], -1))
@@ -69,7 +89,7 @@ class PrefixHead(AttentiveTextHead):
     def _append_text(self, tokens: Tokens, ids: Tensor) -> tuple[Tokens, Tensor]:
         """Return the tokens of input and text, and the lengths (B,) of the inputs, including padding."""
         parts = zip(tokens, self.embed_text(tokens, ids, 0), strict=True)
-        prefix = torch.full((len(ids),), tokens.mask.shape[1], device=ids.device)
+        prefix = torch.full((ids.shape[0],), tokens.mask.shape[1], device=ids.device)
         return Tokens(*(torch.cat(part, -1) for part in parts)), prefix
 
 

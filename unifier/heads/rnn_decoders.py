@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from unifier.heads.classification import masked_mean
-from unifier.heads.text_generation import AttentiveTextHead, TextGenerationHead, TextGenerationOptions
+from unifier.heads.text_generation import AttentiveTextHead, State, TextGenerationHead, TextGenerationOptions
 from unifier.trunks.recurrent import Cell, rnn_layers
 from unifier.trunks.trunk import check_depth
 from unifier_tokenizers import Dropout, InputError, Tokens, Vocabulary
@@ -18,9 +18,6 @@ from unifier_tokenizers.errors import check_choice
 
 ScoreFunction = Literal["dot", "general", "concat"]
 AttentionSpan = Literal["global", "local"]
-
-State = tuple[Tensor, ...]
-"""The state of a decoder after R partial texts. Each tensor has the shape (R, ...)."""
 
 
 class IncrementalHead(TextGenerationHead):
@@ -105,10 +102,24 @@ class RNNDecoder(nn.Module):
 
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Run the layers on x (B, L, E) and a state (B, S, D). Return the outputs (B, L, D) and the new state."""
+        if torch.compiler.is_exporting():  # A graph contains one step, and the ONNX exporter's LSTM is wrong.
+            return self._run_cells(x[:, 0], state)
         with torch.autocast(x.device.type, enabled=False):
             by_layer = state.float().transpose(0, 1).contiguous()
             output, new_state = self.layers(x.float(), tuple(by_layer.chunk(2)) if self.has_cell_state else by_layer)
             return output, (torch.cat(new_state) if self.has_cell_state else new_state).transpose(0, 1)
+
+    def _run_cells(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the same function as `forward` for inputs (B, E) of one step, with one operation per layer."""
+        hidden, cells = list[Tensor](), list[Tensor]()
+        for layer, weights in enumerate(self.layers.all_weights):
+            if self.has_cell_state:
+                x, cell = torch.lstm_cell(x, [state[:, layer], state[:, self.depth + layer]], *weights)
+                cells.append(cell)
+            else:
+                x = torch.gru_cell(x, state[:, layer], *weights)
+            hidden.append(x)
+        return x[:, None], torch.stack([*hidden, *cells], 1)
 
 
 @final
@@ -174,7 +185,7 @@ class RecurrentHead(IncrementalHead):
         self.dropout = Dropout(dropout)
 
     def start_decoding(self, tokens: Tokens) -> State:
-        rows = torch.arange(len(tokens.mask), device=tokens.mask.device)
+        rows = torch.arange(tokens.mask.shape[0], device=tokens.mask.device)
         summary = tokens.matrix[rows, :, tokens.mask.sum(1) - 1]
         return self.rnn.initial_state(summary), summary
 

@@ -21,6 +21,9 @@ from unifier_tokenizers.text import BOS, EOS, PAD
 
 Length = TypeVar("Length", int, Tensor)
 
+State = tuple[Tensor, ...]
+"""The state of a decoder after R partial texts. Each tensor has the shape (R, ...)."""
+
 
 class TextGenerationOptions(TypedDict, total=False):
     """The options of every `TextGenerationHead`."""
@@ -98,6 +101,23 @@ class TextGenerationHead(Head):
     @abstractmethod
     def start_search(self, tokens: Tokens) -> Decoder:
         """Return an incremental decoder of B texts, before the first token of each text."""
+
+    def start_decoding(self, tokens: Tokens) -> State:
+        """Return the decoder's initial state for B texts, before the first token of each text.
+
+        Exported graphs use `start_decoding` and `step`, because both methods consist of tensor operations only.
+
+        Raises:
+            InputError: If the head cannot be exported as a graph.
+        """
+        raise InputError(
+            f"{type(self).__name__} cannot be exported as a graph, because the class has no method start_decoding: use "
+            "--format folder"
+        )
+
+    def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        """Append ids (R, L) to R texts. Return the hidden states (R, L, D) of the ids, and the new decoder state."""
+        raise NotImplementedError
 
     def encode(self, target: str) -> Tensor:
         """Return the token ids (L,) of a text, followed by the end token."""

@@ -89,6 +89,10 @@ class TokenClassificationHead(SummedHead):
         # A batch may have no labeled token.
         return losses / (target != IGNORE_INDEX).sum().clamp(min=1)
 
+    def graph_output(self, tokens: Tokens) -> Tensor:
+        """Return the probabilities (B, N, C)."""
+        return self.logits(tokens).softmax(-1)
+
     def predict(self, tokens: Tokens) -> list[Tensor]:
         scores, lengths = self.logits(tokens).detach().log_softmax(-1).cpu(), tokens.mask.sum(1).tolist()
         if not self.marks_entities:

@@ -5,13 +5,14 @@ from typing import Unpack, final
 import torch
 from torch import Tensor, nn
 
-from unifier.heads.text_generation import AttentiveTextHead, TextGenerationOptions
+from unifier.heads.text_generation import AttentiveTextHead, State, TextGenerationOptions
 from unifier.nn.attention import KVCache, build_attention_mask
 from unifier.nn.block import Activation, Block, Norm, scale_residual_init
 from unifier.nn.precision import LayerNorm, to_compute_dtype
 from unifier.trunks.transformer import default_heads
 from unifier.trunks.trunk import check_depth
 from unifier_tokenizers import Dropout, PositionalEncoding, Tokens, Vocabulary
+from unifier_tokenizers.text import BOS
 
 
 @final
@@ -92,12 +93,36 @@ class TranslationHead(AttentiveTextHead):
         embedded = self.encoding(self.embed(ids).transpose(1, 2), positions)
         x = self.dropout(to_compute_dtype(embedded)).transpose(1, 2)
         visible = torch.ones(ids.shape[1], start + ids.shape[1], dtype=torch.bool, device=ids.device)
-        mask = visible.tril(start) if len(visible) > 1 else None
+        mask = visible.tril(start) if visible.shape[0] > 1 else None
         memory, memory_mask = tokens.matrix.transpose(1, 2), build_attention_mask(tokens.mask, "bidirectional")
         for i, block in enumerate(self.blocks):
             block_caches = caches[i] if caches else None
             x = block(x, mask, memory=memory, memory_mask=memory_mask, caches=block_caches, weights=weights)
         return self.norm(x)
+
+    def start_decoding(self, tokens: Tokens) -> State:
+        """Return the state of B empty texts.
+
+        Returns:
+            The mask (B, N) of the trunk's tokens, the keys and values (B, depth, 2, H, N, D/H) of cross-attention, and
+            no keys and values (B, depth, 2, H, 0, D/H) of self-attention.
+        """
+        caches = [(KVCache(grows=True), KVCache(grows=False)) for _ in self.blocks]
+        begin = torch.full((tokens.mask.shape[0], 1), BOS, device=tokens.mask.device)
+        self.hidden_states(tokens, begin, caches)  # The first pass fills the caches.
+        own, cross = (torch.stack([cache.joined() for cache in kind], 1) for kind in zip(*caches, strict=True))
+        return tokens.mask, cross, own[:, :, :, :, :0]
+
+    def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        mask, cross, own = state
+        caches = [
+            (KVCache.restore(mine, grows=True), KVCache.restore(other, grows=False))
+            for mine, other in zip(own.unbind(1), cross.unbind(1), strict=True)
+        ]
+        # The trunk's tokens are not read again, because their keys and values are in the caches.
+        tokens = Tokens(cross.new_zeros(mask.shape[0], self.dim, mask.shape[1]), mask, mask[:, None])
+        hidden = self.hidden_states(tokens, ids, caches, own.shape[4])
+        return hidden, (mask, cross, torch.stack([cache.joined() for cache, _ in caches], 1))
 
     def start_search(self, tokens: Tokens) -> "_TransformerDecoder":
         return _TransformerDecoder(self, tokens)

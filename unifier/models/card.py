@@ -1,7 +1,7 @@
 """The model card: a README.md that says what a model does, how to use it, and what is known about it."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from unifier.augmentation.image import ImageViews
@@ -12,7 +12,7 @@ from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import TokenClassificationHead
 from unifier.models.config import class_path, is_own
 from unifier.models.folder import ModelTask, StoredModel
-from unifier.models.preprocessing import describe_preprocessing
+from unifier.models.preprocessing import Names, describe_preprocessing
 from unifier.models.tags import pipeline_tag, run_tags
 from unifier_tokenizers import Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer, WordTokenizer
 from unifier_tokenizers.audio import AudioTokenizer
@@ -31,13 +31,10 @@ MAX_LABELS = 200
 
 def write_card(model: StoredModel) -> str:
     """Return the text of a model card in Markdown, with the front matter of the Hugging Face hub."""
-    tasks, facts = model.tasks, model.facts
+    tasks = model.tasks
     sections = {
-        f"# {_plain(model.name)}": [_describe_task(task, tasks[task]) for task in tasks],
         "## Use": _use(model),
-        "## Scores": _scores(model),
-        "## Training": _training(facts),
-        "## Limits": [f"- {limit}" for task in tasks for limit in _limits(task, tasks[task], facts["data"][task])],
+        **describe_origin(model),
         "## Preprocessing": [
             "`predict` prepares its inputs as in training. These are the steps, for use without unifier. B is the "
             "batch size, and N is the number of tokens. Shorter examples of a batch are padded: values with 0, and "
@@ -45,8 +42,24 @@ def write_card(model: StoredModel) -> str:
             *(line for task in tasks for line in _preprocessing(task, tasks[task])),
         ],
     }
-    body = "\n\n".join("\n\n".join((title, "\n".join(lines))) for title, lines in sections.items())
-    return f"{_front_matter(tasks)}\n\n{body}\n"
+    return join_sections(model, sections)
+
+
+def join_sections(model: StoredModel, sections: Mapping[str, Sequence[str]]) -> str:
+    """Return a card: the front matter, the title, the tasks, and sections of lines, keyed by heading."""
+    parts = {f"# {_plain(model.name)}": [_describe_task(*item) for item in model.tasks.items()], **sections}
+    body = "\n\n".join("\n\n".join((title, "\n".join(lines))) for title, lines in parts.items())
+    return f"{_front_matter(model.tasks)}\n\n{body}\n"
+
+
+def describe_origin(model: StoredModel) -> dict[str, list[str]]:
+    """Return the sections with the scores, the training and the limits of a model."""
+    tasks, facts = model.tasks, model.facts
+    return {
+        "## Scores": _scores(model),
+        "## Training": _training(facts),
+        "## Limits": [f"- {limit}" for task in tasks for limit in _limits(task, tasks[task], facts["data"][task])],
+    }
 
 
 def _front_matter(tasks: Mapping[str, ModelTask]) -> str:
@@ -172,7 +185,7 @@ def _limits(name: str, task: ModelTask, data: Mapping[str, Any]) -> Iterable[str
 
 def _preprocessing(name: str, task: ModelTask) -> Iterable[str]:
     yield from ("", f"### {_plain(name)}", "")
-    steps = describe_preprocessing(task.tokenizer, task.reader, f"tokenizers.{name}")
+    steps = describe_preprocessing(task.tokenizer, task.reader, Names(f"tokenizers.{name}"))
     yield from (f"{number}. {step}" for number, step in enumerate((*steps, *_answer(task)), start=1))
 
 

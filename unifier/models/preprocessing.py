@@ -1,7 +1,7 @@
 """The preparation of a model's inputs in words and numbers, precise enough to repeat it without unifier."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -22,28 +22,43 @@ from unifier_tokenizers.positions import PositionalEncoding
 from unifier_tokenizers.text import BOS, EOS, PAD, UNK
 from unifier_tokenizers.words import MAX_PIECES, UNITS
 
+FACTS_FILE = "preprocessing.json"
+"""The file with the same steps and numbers for programs, beside an exported graph."""
+
 MAX_LISTED = 8
 """Largest number of statistics that a step lists. More numbers are only in model.safetensors."""
 
 
-def describe_preprocessing(tokenizer: Tokenizer, reader: InputReader, name: str) -> list[str]:
+class Names(NamedTuple):
+    """The places that the steps of a card name."""
+
+    weights: str = ""
+    """The name of the tokenizer's weights in model.safetensors. The card of an exported graph has no such file."""
+    vocabulary: str = 'the entry "vocabulary" of the tokenizer in config.json, a file of this folder'
+
+    def statistic(self, name: str) -> str:
+        """Return the place of a statistic."""
+        return f"{self.weights}.{name} of model.safetensors" if self.weights else f'"{name}" in {FACTS_FILE}'
+
+
+def describe_preprocessing(tokenizer: Tokenizer, reader: InputReader, names: Names) -> list[str]:
     """Return the steps from a file to the values and positions of the tokens, one sentence or more per step.
 
     Args:
         tokenizer: The tokenizer.
         reader: The preparation of the raw inputs.
-        name: The name of the tokenizer's weights in model.safetensors, such as tokenizers.digits.
+        names: The places that the steps name.
     """
     for kind, describe in DESCRIPTIONS.items():
         if isinstance(tokenizer, kind):
-            return describe(tokenizer, reader, name)
+            return describe(tokenizer, reader, names)
     return [
         f"The class `{type(tokenizer).__name__}` reads the input itself, in its method `encode`. The code of the class "
         "is not in this folder."
     ]
 
 
-def _describe_image(tokenizer: PatchTokenizer, reader: InputReader, name: str) -> list[str]:
+def _describe_image(tokenizer: PatchTokenizer, reader: InputReader, names: Names) -> list[str]:
     patch, stride, channels = tokenizer.patch, tokenizer.stride, tokenizer.channels
     size = reader.size if isinstance(reader, ImageReader) else None
     steps = [
@@ -70,13 +85,13 @@ def _describe_image(tokenizer: PatchTokenizer, reader: InputReader, name: str) -
     if tokenizer.class_token is not None:
         steps.append("Add a first column of zeros at position (-1, -1), which becomes the class token.")
     steps.append(
-        f"The model divides the values by 255, subtracts the mean {_numbers(tokenizer.mean, f'{name}.mean')} of each "
-        f"channel and divides by the standard deviation {_numbers(tokenizer.std, f'{name}.std')}."
+        f"The model divides the values by 255, subtracts the mean {_numbers(tokenizer.mean, names, 'mean')} of each "
+        f"channel and divides by the standard deviation {_numbers(tokenizer.std, names, 'std')}."
     )
     return [*steps, *_describe_limit(tokenizer.encoding, "patches along a side")]
 
 
-def _describe_audio(tokenizer: FrameTokenizer | WaveformTokenizer, reader: InputReader, name: str) -> list[str]:
+def _describe_audio(tokenizer: FrameTokenizer | WaveformTokenizer, reader: InputReader, names: Names) -> list[str]:
     rate = tokenizer.sample_rate
     return [
         "Decode the sound to float samples from -1 to 1, with all channels.",
@@ -85,8 +100,12 @@ def _describe_audio(tokenizer: FrameTokenizer | WaveformTokenizer, reader: Input
         f"Resample to {rate:,} Hz with `torchaudio.functional.resample` and its default filter (Hann window, width 6, "
         f"rolloff 0.99). A ratio of rates with a term above {MAX_RATIO_TERM:,} is approximated to 0.1 %. Do not scale "
         "the loudness, and do not cut or pad the sound.",
-        *(_describe_frames(tokenizer) if isinstance(tokenizer, FrameTokenizer) else _describe_filters(tokenizer, name)),
-        _describe_norm(tokenizer.norm, f"{name}.norm"),
+        *(
+            _describe_frames(tokenizer)
+            if isinstance(tokenizer, FrameTokenizer)
+            else _describe_filters(tokenizer, names)
+        ),
+        _describe_norm(tokenizer.norm, names),
         *_describe_limit(tokenizer.encoding, "tokens along an axis"),
     ]
 
@@ -110,49 +129,49 @@ def _describe_frames(tokenizer: FrameTokenizer) -> list[str]:
     ]
 
 
-def _describe_filters(tokenizer: WaveformTokenizer, name: str) -> list[str]:
+def _describe_filters(tokenizer: WaveformTokenizer, names: Names) -> list[str]:
+    filters = f"the filters {names.weights}.bank" if names.weights else "its learned filters"
     (span, _), (step, _) = tokenizer.tiles.patch, tokenizer.tiles.stride
     return [
         f"Cut the waveform into segments of {span} samples, every {step} samples. Zeros fill the rest of the last "
         f"segment. A column of the values (float32, {span} x N) is a segment. The positions (int64, 1 x N) count the "
         "segments from 0.",
         f"The model multiplies windows of {tokenizer.win_samples} samples, one every {tokenizer.hop_samples} samples "
-        f"of a segment, by the filters {name}.bank (first all cosines, then all sines), adds the squares of the two "
-        f"outputs of each pair of filters and {POWER_FLOOR:g}, and takes the natural logarithm.",
+        f"of a segment, by {filters} (first all cosines, then all sines), adds the squares of the two outputs of "
+        f"each pair of filters and {POWER_FLOOR:g}, and takes the natural logarithm.",
     ]
 
 
-def _describe_norm(norm: SpectrogramNorm, name: str) -> str:
-    std = f"divides by the standard deviation {_numbers(norm.std, f'{name}.std')}"
+def _describe_norm(norm: SpectrogramNorm, names: Names) -> str:
+    std = f"divides by the standard deviation {_numbers(norm.std, names, 'norm.std')}"
     if norm.kind == "example":
         return f"The model subtracts the mean of each band over the tokens of the sound, and {std} of each band."
     bands = "all bands" if norm.kind == "whole" else "each band"
-    return f"The model subtracts the mean log power {_numbers(norm.mean, f'{name}.mean')} of {bands}, and {std}."
+    return f"The model subtracts the mean log power {_numbers(norm.mean, names, 'norm.mean')} of {bands}, and {std}."
 
 
-def _describe_text(tokenizer: SubwordTokenizer, reader: InputReader, name: str) -> list[str]:
+def _describe_text(tokenizer: SubwordTokenizer, reader: InputReader, names: Names) -> list[str]:
     return [
         "Do not change the text: case, accents, punctuation and spaces are kept.",
         "Add one space before the text, and encode it with Hugging Face's `tokenizers.Tokenizer.from_file(...).encode("
-        'text, add_special_tokens=False)`. The file is the entry "vocabulary" of the tokenizer in config.json, a file '
-        f"of this folder with {len(tokenizer.vocabulary):,} entries. A text of over 65,536 characters is encoded in "
-        "parts, each of which ends before the next white space.",
+        f"text, add_special_tokens=False)`. The file is {names.vocabulary}, with {len(tokenizer.vocabulary):,} "
+        "entries. A text of over 65,536 characters is encoded in parts, each of which ends before the next white "
+        "space.",
         f"Append the end token {EOS}. The values (int64, N) are the ids, and the positions (int64, 1 x N) count from "
         f"0. The special ids are {PAD} padding, {UNK} unknown, {BOS} begin and {EOS} end.",
         *_describe_limit(tokenizer.encoding, "tokens"),
     ]
 
 
-def _describe_words(tokenizer: WordTokenizer, reader: InputReader, name: str) -> list[str]:
+def _describe_words(tokenizer: WordTokenizer, reader: InputReader, names: Names) -> list[str]:
     case = " in lower case" if tokenizer.lowercase else ""
     pattern = UNITS[tokenizer.split].pattern
     letters = tokenizer.letters
     return [
         f"Cut the text into units, the matches of `{pattern}`. A sequence of words is not cut.",
         f"Add one space before each unit{case}, and encode the unit with Hugging Face's "
-        "`tokenizers.Tokenizer.from_file(...).encode(unit, add_special_tokens=False)`. The file is the entry "
-        f'"vocabulary" of the tokenizer in config.json, a file of this folder with '
-        f"{len(tokenizer.vocabulary):,} entries. Keep the first {MAX_PIECES} ids.",
+        "`tokenizers.Tokenizer.from_file(...).encode(unit, add_special_tokens=False)`. The file is "
+        f"{names.vocabulary}, with {len(tokenizer.vocabulary):,} entries. Keep the first {MAX_PIECES} ids.",
         f"A column of the values (int32, {MAX_PIECES + letters} x N) has the ids of a unit, filled with 0 to "
         f"{MAX_PIECES}, and then 1 plus its UTF-8 bytes with their case, filled with 0 to {letters}. Of a longer unit, "
         f"only the first {letters - letters // 2} and the last {letters // 2} bytes are kept. The positions (int64, 1 "
@@ -161,11 +180,13 @@ def _describe_words(tokenizer: WordTokenizer, reader: InputReader, name: str) ->
     ]
 
 
-def _describe_mixture(tokenizer: Mixture, reader: InputReader, name: str) -> list[str]:
+def _describe_mixture(tokenizer: Mixture, reader: InputReader, names: Names) -> list[str]:
     steps = list[str]()
     for index, (member, part) in enumerate(tokenizer.members.items(), start=1):
         part_reader = reader.members.get(member, reader) if isinstance(reader, MixtureReader) else reader
-        described = describe_preprocessing(part, part_reader, f"{name}.members.{member}")
+        described = describe_preprocessing(
+            part, part_reader, names._replace(weights=f"{names.weights}.members.{member}")
+        )
         steps += [f"Member {index}, `{member}`: {step}" for step in described]
     dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in MIXED_DTYPES)
     return [
@@ -177,7 +198,7 @@ def _describe_mixture(tokenizer: Mixture, reader: InputReader, name: str) -> lis
     ]
 
 
-DESCRIPTIONS: dict[type, Callable[[Any, InputReader, str], list[str]]] = {
+DESCRIPTIONS: dict[type, Callable[[Any, InputReader, Names], list[str]]] = {
     PatchTokenizer: _describe_image,
     FrameTokenizer: _describe_audio,
     WaveformTokenizer: _describe_audio,
@@ -195,10 +216,35 @@ def _describe_limit(encoding: PositionalEncoding, units: str) -> list[str]:
     return [f"The model has learned positions, so an input may have at most {encoding.lengths[0]:,} {units}."]
 
 
-def _numbers(values: Tensor, name: str) -> str:
+def _numbers(values: Tensor, names: Names, statistic: str) -> str:
     """Return equal numbers as one number, and a few numbers as a list. More numbers are named by their weights."""
     numbers = [f"{value:.8g}" for value in dict.fromkeys(values.tolist())]
     if len(numbers) > MAX_LISTED:
-        return f"{len(values)} numbers, in {name} of model.safetensors"
+        return f"{len(values)} numbers, in {names.statistic(statistic)}"
     listed = ", ".join(numbers if len(numbers) == 1 else [f"{value:.8g}" for value in values.tolist()])
     return listed if len(values) == 1 or len(numbers) == 1 else f"({listed})"
+
+
+def preprocessing_facts(tokenizer: Tokenizer, reader: InputReader) -> dict[str, Any]:
+    """Return the numbers of the steps of `describe_preprocessing`, for programs."""
+    encoding = getattr(tokenizer, "encoding", None)
+    limit = encoding.lengths[0] if isinstance(encoding, PositionalEncoding) and encoding.kind == "learned" else None
+    facts: dict[str, Any] = {"class": type(tokenizer).__name__, "max_position": limit}
+    if isinstance(tokenizer, PatchTokenizer):
+        size = reader.size if isinstance(reader, ImageReader) else None
+        grid = {name: getattr(tokenizer, name) for name in ("channels", "patch", "stride")}
+        facts |= grid | {"max_side": size, "resampling": "Pillow's thumbnail, bicubic, reducing_gap 2.0"}
+        facts |= {"class_token": tokenizer.class_token is not None}
+        facts |= {"mean": tokenizer.mean.tolist(), "std": tokenizer.std.tolist()}
+    elif isinstance(tokenizer, FrameTokenizer | WaveformTokenizer):
+        facts |= {"sample_rate": tokenizer.sample_rate, "window": tokenizer.win_samples, "hop": tokenizer.hop_samples}
+        if isinstance(tokenizer, FrameTokenizer):
+            facts |= {"fft": round(2 * tokenizer.first_center * tokenizer.sample_rate), "mel_bands": tokenizer.n_mels}
+            facts |= {"min_power": POWER_FLOOR}
+        tiles = tokenizer.tiles
+        facts |= {"tile": list(tiles.patch), "tile_step": list(tiles.stride), "fill": tiles.pad_value}
+        facts |= {"position_axes": tokenizer.axes, "normalization": tokenizer.norm.kind}
+        facts |= {"norm.mean": tokenizer.norm.mean.tolist(), "norm.std": tokenizer.norm.std.tolist()}
+    elif isinstance(tokenizer, SubwordTokenizer | WordTokenizer):
+        facts |= {"pad": PAD, "unknown": UNK, "begin": BOS, "end": EOS}
+    return facts

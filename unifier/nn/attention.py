@@ -159,6 +159,10 @@ class KVCache:
     def update(self, key: Tensor, value: Tensor) -> None:
         """Append new keys and values (B, H, M', D/H)."""
         length = self.length + key.shape[2]
+        if torch.compiler.is_compiling():  # An exported graph has the cache as an input and as an output.
+            new = torch.stack([key, value], 1)
+            self.buffer, self.length = new if self.buffer is None else torch.cat([self.buffer, new], 3), length
+            return
         if self.buffer is None or length > self.buffer.shape[3]:
             rows, heads, _, depth = key.shape
             larger = key.new_empty(rows, 2, heads, length + (CACHE_STEP if self.grows else 0), depth)
@@ -169,10 +173,21 @@ class KVCache:
         self.buffer[:, 1, :, self.length : length] = value
         self.length = length
 
+    @classmethod
+    def restore(cls, buffer: Tensor, *, grows: bool) -> "KVCache":
+        """Create a cache with the keys and values (B, 2, H, M, D/H) of M tokens."""
+        cache = cls(grows=grows)
+        cache.buffer, cache.length = buffer, buffer.shape[3]
+        return cache
+
+    def joined(self) -> Tensor:
+        """Return the stored keys and values as one tensor (B, 2, H, M, D/H)."""
+        assert self.buffer is not None
+        return self.buffer[:, :, :, : self.length]
+
     def read(self) -> tuple[Tensor, Tensor]:
         """Return the stored keys and values, each (B, H, M, D/H)."""
-        assert self.buffer is not None
-        key, value = self.buffer[:, :, :, : self.length].unbind(1)
+        key, value = self.joined().unbind(1)
         return key, value
 
     def reorder(self, rows: Tensor) -> None:
@@ -234,7 +249,7 @@ class Attention(nn.Module):
         Returns:
             The output (B, N, D).
         """
-        if cache is not None and cache.length and not cache.grows:
+        if cache is not None and not cache.grows and cache.length:
             (query,), (key, value) = self._split_heads(self.query(x) if self.projections else x), cache.read()
             query = self.query_norm(query)
         else:

@@ -138,7 +138,7 @@ class Block(nn.Module):
         cross, cross_norm = self.cross, self.cross_norm
         if cross is not None and cross_norm is not None:
             assert memory is not None
-            grouped = x.reshape(len(memory), -1, x.shape[2])
+            grouped = x.reshape(memory.shape[0], -1, x.shape[2])
             x = self._add_residual(
                 grouped, cross_norm, lambda y: cross(y, memory, mask=memory_mask, cache=cross_cache, weights=weights)
             ).view_as(x)

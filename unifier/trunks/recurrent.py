@@ -90,5 +90,10 @@ def rnn_layers(
 
 def _run_padded(layer: nn.Module, x: Tensor, lengths: Tensor) -> Tensor:
     """Run recurrent layers on x (B, N, D) with `lengths` (B,) real tokens. The output at padding is 0."""
+    if torch.compiler.is_exporting():
+        raise InputError(
+            "RecurrentTrunk cannot be exported as a graph, because its number of steps depends on the input: use "
+            "another trunk, or --format folder"
+        )
     packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     return pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=x.shape[1])[0]

@@ -1,0 +1,152 @@
+"""Graphs of a model give its numbers and texts in a process that cannot import unifier."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from PIL import Image
+
+import unifier as uf
+from tests.small_models import LABELS, VOCABULARY, D, save_model, small_model
+from unifier.augmentation.image import image_tta
+from unifier.heads.head import Head
+from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
+from unifier.heads.token_classification import TokenClassificationHead
+from unifier.models.export import export_model
+from unifier.models.folder import ModelTask
+from unifier.models.graph import trace_graphs
+from unifier.network import Network
+from unifier_tokenizers import Audio, InputError, PatchTokenizer, SubwordTokenizer, WordTokenizer, pad_columns
+
+PAIRS = [(batch, size) for batch in (1, 2, 3, 5, 8) for size in range(1, 7)]
+"""30 pairs of a batch size and the largest size of an input."""
+
+pytestmark = [pytest.mark.extras, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+
+def example(kind: str, size: int) -> Any:
+    """Return an input that grows with `size`."""
+    random = np.random.default_rng(size)
+    if kind in ("picture", "tags", "caption"):
+        return random.integers(0, 256, (3 + 5 * size, 30 - 4 * size, 3)).astype(np.uint8)
+    if kind == "sound":
+        return Audio(random.normal(scale=0.1, size=2000 + 1500 * size).astype(np.float32), 16000)
+    return " ".join(["one", "two", "three", "four", "five", "six"][size - 1 :: -1])
+
+
+def run_without_unifier(folder: Path, *arguments: object) -> list[Any]:
+    script = Path(__file__).with_name("without_unifier.py")
+    command = [sys.executable, "-I", str(script), str(folder), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [
+        *(("picture", "onnx"), ("sound", "onnx"), ("text", "torch"), ("tags", "torch")),
+        *(("translation", "onnx"), ("prefix", "onnx"), ("translation", "torch"), ("caption", "torch")),
+    ],
+)
+def test_process_without_unifier_gets_the_same_numbers_and_texts(kind: str, form: Any, tmp_path: Path) -> None:
+    model = uf.load(save_model(tmp_path, kind))
+    task = model.tasks[kind]
+    arrays: dict[str, Any] = {}
+    expected: list[Any] = []
+    for number, (batch, size) in enumerate(PAIRS):
+        units = [task.tokenizer.encode(example(kind, 1 + (size + k) % size)) for k in range(batch)]
+        parts = dict(zip(("values", "positions", "mask"), pad_columns(units), strict=True))
+        arrays |= {f"{name}_{number}": part.numpy() for name, part in parts.items()}
+        with torch.inference_mode():
+            tokens = task.head.run_trunk(
+                model.network.trunk,
+                uf.Tokens(task.tokenizer.embed(parts["values"], parts["positions"]), parts["mask"], parts["positions"]),
+            )
+            expected.append(task.head.predict(tokens))
+    np.savez(tmp_path / "batches.npz", **arrays)
+    found = run_without_unifier(export_model(model.folder, tmp_path / "graph", form), tmp_path / "batches.npz")
+    for one, other in zip(found, expected, strict=True):
+        if isinstance(other[0], str):
+            assert one == other
+        else:
+            np.testing.assert_allclose(one, torch.stack(other).numpy(), rtol=0, atol=1e-5)
+
+
+def test_program_written_from_the_card_answers_like_predict(tmp_path: Path) -> None:
+    picture, sound = tmp_path / "a.png", tmp_path / "b.wav"
+    Image.fromarray(example("picture", 3)).save(picture)
+    soundfile.write(sound, example("sound", 4).waveform, 16000)
+    for kind, value in (("picture", picture), ("sound", sound), ("translation", "three one two")):
+        (tmp_path / kind).mkdir()
+        folder = save_model(tmp_path / kind, kind)
+        (answer,) = run_without_unifier(export_model(folder, tmp_path / f"{kind}-graph", "onnx"), value)
+        (expected,) = uf.load(folder).predictions([value])
+        if kind == "translation":
+            assert answer == expected
+        else:
+            np.testing.assert_allclose(answer, expected, rtol=0, atol=1e-5)
+
+
+def masked_words() -> tuple[Any, Head]:
+    vocabulary = uf.Vocabulary.fit(["one two"], size=280, extra=("<mask>",))
+    tokenizer = SubwordTokenizer(vocabulary, D)
+    return tokenizer, MaskedLanguageModelingHead(vocabulary, D, embedding=tokenizer.embedding)
+
+
+def subwords(head: Callable[..., Head]) -> tuple[Any, Head]:
+    return SubwordTokenizer(VOCABULARY, D), head(VOCABULARY, D, depth=1)
+
+
+@pytest.mark.parametrize(
+    ("trunk", "parts"),
+    [
+        ("transformer", lambda: subwords(uf.LuongHead)),
+        ("transformer", lambda: subwords(uf.AdditiveHead)),
+        ("transformer", lambda: subwords(uf.RecurrentHead)),
+        ("transformer", lambda: subwords(uf.ConvDecoderHead)),
+        ("transformer", lambda: subwords(uf.HardAttentionHead)),
+        ("convolutional", lambda: (WordTokenizer(VOCABULARY, D), TokenClassificationHead(LABELS, D))),
+        ("transformer", masked_words),
+        ("mean", lambda: (PatchTokenizer(D, stem="pooled"), uf.ClassificationHead(LABELS, D, pooling="attention"))),
+        ("transformer", lambda: (uf.WaveformTokenizer(D, normalize="example"), uf.TaggingHead(LABELS, D))),
+        ("transformer", lambda: (uf.FrameTokenizer(D, stack=4, stem="strided"), uf.TaggingHead(LABELS, D))),
+    ],
+)
+def test_parts_of_the_library_have_graphs(trunk: str, parts: Callable[[], tuple[Any, Head]], tmp_path: Path) -> None:
+    model = small_model(task=parts(), trunk=trunk)
+    Network(model.trunk, model.tasks).eval()
+    for name, graph in trace_graphs(model.trunk, model.tasks["task"]).items():  # Each graph is compared with the model.
+        graph.save_onnx(tmp_path / name)
+
+
+def test_graph_averages_the_views_of_test_time_augmentation(tmp_path: Path) -> None:
+    model = small_model("tags")
+    task = model.tasks["tags"]
+    tta = image_tta(task.tokenizer, 3, crop=2, flip=True)  # pyright: ignore[reportArgumentType]
+    task = ModelTask(task.tokenizer, task.head, task.reader, task.longest, tta)
+    network = Network(model.trunk, {"tags": task}).eval()
+    picture = example("tags", 4)
+    values, positions, mask = pad_columns([task.tokenizer.encode(picture)])
+    (found,) = trace_graphs(model.trunk, task)["model"].program.module()(values, positions, mask)
+    torch.testing.assert_close(found[0], network.predict("tags", [picture])[0], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("named", "kind", "options"),
+    [("RecurrentTrunk", "text", {"trunk": "lstm"}), ("Mixture", "mixture", {})],
+)
+def test_part_without_a_graph_is_named_and_nothing_is_written(
+    named: str, kind: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = save_model(tmp_path, kind, **options)
+    with pytest.raises(InputError, match=f"{named} cannot be exported"):
+        export_model(folder, tmp_path / "graph", "torch")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
