@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
@@ -128,6 +129,17 @@ def test_pushed_model_loads_and_predicts_the_same(hub: Path, folder: Path, tmp_p
     assert {path.name for path in again.folder.iterdir()} == FILES, "other files are not downloaded"
     copy = export_model("hub:me/small", tmp_path / "copy")
     assert not any(path.is_symlink() for path in copy.iterdir())
+
+
+def test_guide_snippets_run(hub: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(__file__).parents[2] / "docs" / "guide" / "sharing-models.md"
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
+    folder.rename(folder.with_name("digits"))
+    monkeypatch.chdir(folder.parent)
+    names: dict[str, Any] = {}
+    exec(code.replace("me/digits", "me/small"), names)
+    assert names["same"].folder != names["model"].folder
+    assert {path.name for path in hub.iterdir()} == FILES
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import requests
 import torch
+from fastapi.testclient import TestClient
 from PIL import Image
 
 from tests.serving.conftest import make_model, picture, running, sound
@@ -29,7 +30,7 @@ from unifier.inference.explain import explain_attention, explain_texts
 from unifier.inference.stream import encode_input
 from unifier.models.folder import StoredModel, write_model
 from unifier.serving.batching import Batcher
-from unifier.serving.server import ServerOptions, listen
+from unifier.serving.server import ServerOptions, create_app, listen
 from unifier_tokenizers import InputError
 
 pytestmark = pytest.mark.extras
@@ -361,3 +362,22 @@ def test_wrong_use_is_one_line(
     err = capsys.readouterr().err
     assert named in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("bound", "host", "status"),
+    [
+        ("127.0.0.1", "localhost:8000", 200),
+        ("localhost", "127.0.0.1", 200),
+        ("::1", "[::1]:8000", 200),
+        ("127.0.0.1", "evil.example:8000", 400),
+        ("127.0.0.1", "127.0.0.1.evil.example", 400),
+        ("0.0.0.0", "my-machine:8000", 200),
+    ],
+)
+def test_a_loopback_server_answers_only_to_names_of_this_machine(
+    bound: str, host: str, status: int, model: Model
+) -> None:
+    """A page whose name points to 127.0.0.1 (DNS rebinding) must not read answers."""
+    with TestClient(create_app(model, options=ServerOptions(host=bound))) as client:
+        assert client.get("/health", headers={"host": host}).status_code == status

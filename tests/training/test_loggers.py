@@ -1,5 +1,7 @@
 """Metrics reach metrics.csv, TensorBoard and W&B; a tracker that fails stops no training."""
 
+import base64
+import hashlib
 import json
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -240,9 +242,12 @@ def check_lineage(records: list[Record], result: Result) -> None:
     assert json.loads(model.metadata)["test/a/accuracy"] == result.metrics["test/a/accuracy"]
     paths = {entry.path: result.folder / entry.local_path for entry in model.manifest.contents}
     assert paths == {path.name: path for path in (result.folder / "model").iterdir()}
-    assert not any(Path(entry.local_path).is_absolute() for entry in model.manifest.contents), "the folder may move"
-    (table,) = artifacts(records, "run_table")[:1]
-    assert all(result.folder in Path(entry.local_path).parents for entry in table.manifest.contents)
+    tables = artifacts(records, "run_table")
+    moved = result.folder.rename(result.folder.with_name("moved"))
+    for entry in (entry for artifact in (model, *tables) for entry in artifact.manifest.contents):
+        assert not Path(entry.local_path).is_absolute(), "the folder may move"
+        assert hashlib.md5((moved / entry.local_path).read_bytes()).digest() == base64.b64decode(entry.digest)
+    assert tables
 
 
 def test_wandb_comparison_is_an_evaluation(tmp_path: Path) -> None:

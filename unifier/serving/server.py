@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, final
 
@@ -16,6 +17,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import ValidationError
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 
 from unifier.inference.model import Model
@@ -44,6 +46,13 @@ NUM_DECODERS = 2
 
 LOOPBACK = "127.0.0.1"
 """The address that only programs on the same machine can reach."""
+
+LOCAL_HOSTS = ("localhost", LOOPBACK, "::1", "[::1]")
+"""The allowed Host headers of requests to a server that listens on a loopback address.
+
+A page from elsewhere can reach the server under its own name if the name's address changes to 127.0.0.1 (DNS
+rebinding). The browser would then let the page read the answers.
+"""
 
 FAULTS: dict[int | str, dict[str, Any]] = {
     400: {"model": Fault, "description": "The request is not valid JSON or not a valid form."},
@@ -135,6 +144,9 @@ def create_app(model: Model, task: str | None = None, options: ServerOptions = S
     # The pages /docs and /redoc would load scripts from elsewhere.
     app = FastAPI(title=f"unifier: {model.name}", docs_url=None, redoc_url=None, lifespan=close_service)
 
+    if is_loopback(options.host):
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOCAL_HOSTS, www_redirect=False)
+
     @app.exception_handler(InputError)
     async def refuse(_: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"detail": one_line(error)}, 422)
@@ -187,6 +199,13 @@ def create_app(model: Model, task: str | None = None, options: ServerOptions = S
             num_requests -= 1
 
     return app
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if only programs on the same machine can reach a host."""
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
 
 
 async def read_request(request: Request, max_bytes: int) -> tuple[PredictRequest, tuple[str, bytes] | None]:

@@ -303,21 +303,37 @@ class WeightsAndBiases:
         artifact = wandb.Artifact(f"model-{self.run.id}", type="model", metadata=finite)
         for name in list_model_files(folder):
             # The files of a finished run do not change, so W&B needs no copy of them.
-            entry = artifact.add_file(str(folder / name), name, policy="immutable")
-            if self.run.offline:  # A relative path also holds in a copy of the run's folder.
-                entry.local_path = f"{MODEL_FOLDER}/{name}"
+            artifact.add_file(str(folder / name), name, policy="immutable")
         self.run.log_artifact(artifact, aliases=["best", "latest"])
 
     @contextmanager
     def _staging_in_folder(self) -> Generator[None]:
-        """Store the files of tables that W&B uploads later in the run's folder, if the run is offline."""
-        variable = "WANDB_DATA_DIR"
-        is_set = variable in os.environ or not self.run.offline
+        """Store the files that W&B uploads later in the run's folder, with relative paths, if the run is offline.
+
+        A relative path also holds in a copy of the run's folder.
+        """
+        if not self.run.offline:
+            yield
+            return
+        variable, log_artifact = "WANDB_DATA_DIR", self.run.log_artifact
+        is_set = variable in os.environ
         if not is_set:
             os.environ[variable] = str(self.folder / "wandb")
+
+        def log_relative(artifact: Any, **options: Any) -> Any:
+            folder = os.path.abspath(self.folder)  # noqa: PTH100  Path.resolve would follow links.
+            for entry in artifact.manifest.entries.values():
+                path = os.path.relpath(entry.local_path, folder)
+                if not path.startswith(os.pardir):
+                    entry.local_path = path
+            return log_artifact(artifact, **options)
+
+        # W&B has no option for the paths, and logs the files of a table itself.
+        self.run.log_artifact = log_relative  # pyright: ignore[reportAttributeAccessIssue]
         try:
             yield
         finally:
+            self.run.log_artifact = log_artifact  # pyright: ignore[reportAttributeAccessIssue]
             if not is_set:
                 del os.environ[variable]
 
