@@ -1,4 +1,4 @@
-"""Compare two attention kernels and two implementations of softmax: `python -m benchmarks.attention`.
+"""Compare attention kernels and two implementations of softmax: `python -m benchmarks.attention`.
 
 The measured tables determine the constants in `unifier/nn/attention.py` and `unifier/nn/precision.py`.
 """
@@ -14,7 +14,8 @@ from torch.nn import functional
 from benchmarks.runner.device import fast_dtypes
 from benchmarks.runner.tables import publish_section, table_header, table_row
 from benchmarks.runner.timing import median_seconds
-from unifier.nn.attention import FUSED_MIN_KEYS, PlainAttention
+from unifier.nn.attention import FUSED_MIN_KEYS, PlainAttention, attention
+from unifier.nn.local_attention import Local, LocalMask
 from unifier.nn.precision import SHORT_ROW, softmax_backward_by_parts_, softmax_by_parts_
 from unifier.training.memory import configure_allocator
 
@@ -22,6 +23,10 @@ LENGTHS = (32, 64, 128, 256, 512, 1024, 2048)
 """Sequence lengths, in tokens."""
 HEADS, HEAD_DIM = 4, 64
 TOKENS_PER_BATCH = 1 << 14
+
+LOCAL_LENGTHS = (512, 1024, 2048, 8192)
+"""Sequence lengths of local attention, in tokens."""
+PATTERNS = (Local(64), Local(64, causal=True), Local(64, 64, causal=True))
 
 ROW_LENGTHS = (8, 15, 16, 20, 27, 32, 50, 64, 128)
 """Row lengths of the softmax, in keys."""
@@ -74,8 +79,27 @@ def attention_seconds(kernels: list[Kernel], length: int, dtype: torch.dtype, pa
     return median_seconds([partial(_forward_backward, kernel, *inputs, mask) for kernel in kernels])
 
 
-def _forward_backward(kernel: Kernel, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
+def _forward_backward(
+    kernel: Callable[..., Tensor], query: Tensor, key: Tensor, value: Tensor, mask: Tensor | LocalMask | None
+) -> None:
     kernel(query, key, value, mask).sum().backward()
+
+
+def local_lines() -> Iterator[str]:
+    """Yield table rows with the time of attention to all tokens divided by the time of local attention."""
+    yield table_header(["all / local", "width", "stride", "causal", *(f"{n:,}" for n in LOCAL_LENGTHS)], (0, 3))
+    for dtype in fast_dtypes():
+        rows = {pattern: list[str]() for pattern in PATTERNS}
+        for n in LOCAL_LENGTHS:
+            mask = torch.ones(1, n, dtype=torch.bool)
+            inputs = [torch.randn(1, n, HEADS, HEAD_DIM).to(dtype).transpose(1, 2).requires_grad_() for _ in range(3)]
+            masks = [None, *(LocalMask(pattern, mask) for pattern in PATTERNS)]
+            full, *local = median_seconds([partial(_forward_backward, attention, *inputs, each) for each in masks])
+            for pattern, seconds in zip(PATTERNS, local, strict=True):
+                rows[pattern].append(f"{full / seconds:.1f}")
+        for pattern, ratios in rows.items():
+            settings = f"{pattern.width}", f"{pattern.stride or 'none'}", "yes" if pattern.causal else "no"
+            yield table_row([str(dtype).removeprefix("torch."), *settings, *ratios])
 
 
 def softmax_lines() -> Iterator[str]:
@@ -110,4 +134,5 @@ if __name__ == "__main__":
     argparse.ArgumentParser(prog="python -m benchmarks.attention", description=__doc__).parse_args()
     configure_allocator()
     publish_section("attention", "\n".join(attention_lines()))
+    publish_section("local", "\n".join(local_lines()))
     publish_section("softmax", "\n".join(softmax_lines()))

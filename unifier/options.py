@@ -24,7 +24,9 @@ from unifier.datasets.parallel_text import ParallelText, Texts, WithExtraPairs
 from unifier.experiment import Task, Training, fitted
 from unifier.heads.classification import ClassificationHead, Pooling, TaggingHead
 from unifier.heads.masked_language_modeling import MASK, MaskedLanguageModelingHead
+from unifier.heads.masked_reconstruction import MaskedReconstructionHead
 from unifier.models.folder import find_model, read_vocabulary
+from unifier.objectives.masked_patches import MaskedPatches
 from unifier.objectives.masked_tokens import MaskedTokens
 from unifier.trunks.factory import Positions, create_trunk, input_positions
 from unifier.trunks.trunk import Trunk
@@ -87,6 +89,10 @@ class TrunkConfig:
     """Make the initial weights of residual projections smaller in deeper models, as in GPT-2."""
     share_layers: bool = False
     """Run one transformer layer `depth` times with the same weights, as in ALBERT."""
+    attention_width: int | None = None
+    """Local attention: a token attends to tokens at a distance below this number; None means to all tokens."""
+    attention_stride: int | None = None
+    """With attention_width, a token also attends to tokens whose distance is a multiple of this number."""
 
     @property
     def input_positions(self) -> Literal["sinusoid", "learned", "none"]:
@@ -109,6 +115,8 @@ class TrunkConfig:
             scaled_residual_init=self.scaled_residual_init and transformer,
             drop_path=self.drop_path,
             share_layers=self.share_layers,
+            attention_width=self.attention_width,
+            attention_stride=self.attention_stride,
         )
 
 
@@ -408,6 +416,32 @@ class MaskedTextConfig:
         tokenizer = SubwordTokenizer(subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
         head = MaskedLanguageModelingHead(subwords, trunk.dim, embedding=tokenizer.embedding)
         return Task(source, tokenizer, head, objective=MaskedTokens(subwords, self.hidden_share))
+
+
+@final
+@dataclass(frozen=True)
+class MaskedPatchesConfig:
+    """Settings of a masked autoencoder, which learns from pictures or sounds without labels."""
+
+    hidden_share: float = 0.75
+    """Share of the patches or frames that are hidden from the trunk and predicted by the decoder."""
+    decoder_depth: int = 2
+    """Number of layers of the decoder that predicts the hidden patches or frames."""
+    decoder_width: int | None = None
+    """Number of features of a token in the decoder; None means about half of dim."""
+
+    def build(
+        self,
+        source: Source,
+        tokenizer: PatchTokenizer | AudioTokenizer,
+        augmentation: Augmentation | None = None,
+    ) -> Task:
+        """Create a task, or raise InputError if the tokenizer's patches or frames cannot be hidden."""
+        objective = MaskedPatches(tokenizer, self.hidden_share)
+        head = MaskedReconstructionHead(
+            objective.num_values, tokenizer.dim, width=self.decoder_width, depth=self.decoder_depth
+        )
+        return Task(source, tokenizer, head, augmentation=augmentation, objective=objective)
 
 
 @final

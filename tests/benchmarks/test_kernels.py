@@ -25,6 +25,12 @@ def test_tables_cover_fast_types(fast: bool, types: int, monkeypatch: pytest.Mon
         assert len("\n".join(lines()).splitlines()) == 2 + 2 * types
 
 
+def test_local_table_has_every_pattern_and_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "LOCAL_LENGTHS", (600,))
+    monkeypatch.setattr(attention, "fast_dtypes", lambda: (torch.float32,))
+    assert len("\n".join(attention.local_lines()).splitlines()) == 2 + len(attention.PATTERNS)
+
+
 def test_softmax_table_has_both_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "ROW_LENGTHS", (15,))
     monkeypatch.setattr(attention, "SCORES", 150)

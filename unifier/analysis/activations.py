@@ -65,7 +65,7 @@ def collect_attention_statistics(
         rows: The indices of the examples in the split.
     """
     batches: list[list[dict[str, Tensor]]] = []
-    mode = task.head.attention_mode
+    mode = trunk.effective_mode(task.head.attention_mode)
     for batch_rows, tokens, _ in iterate_batches(task, split, rows):
         values = [task.tokenizer.position_values(split.units(row)).T for row in batch_rows]
         coordinates = pad_sequence(values, batch_first=True).mT.to(tokens.matrix.device)

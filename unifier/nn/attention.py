@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from unifier.nn.linear import Linear, linear
+from unifier.nn.local_attention import Local, LocalMask, local_attention
 from unifier.nn.precision import LayerNorm, softmax_, softmax_backward_
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
@@ -18,12 +19,13 @@ from unifier_tokenizers.tokens import has_no_padding
 # cuDNN plans an attention for each new shape, and batches of texts have many shapes. The other kernels need no plan.
 torch.backends.cuda.enable_cudnn_sdp(False)
 
-AttentionMode = Literal["bidirectional", "causal"] | Tensor
+AttentionMode = Literal["bidirectional", "causal"] | Tensor | Local
 """The tokens that a token may attend to.
 
 - "bidirectional" allows all tokens (BERT, ViT).
 - "causal" allows the token itself and all earlier tokens (GPT).
 - A tensor of prefix lengths (B,) allows the prefix of the example, the token itself, and all earlier tokens.
+- `Local` allows near tokens, and every s-th token (Sparse Transformer).
 """
 
 FUSED_MIN_KEYS = {torch.bfloat16: 1024}
@@ -51,6 +53,8 @@ def build_attention_mask(mask: Tensor, mode: AttentionMode) -> Tensor | None:
         The mask. None means that every query may attend to every key.
     """
     n = mask.shape[1]
+    if isinstance(mode, Local):
+        return LocalMask(mode, mask).dense()
     if isinstance(mode, Tensor):
         index = torch.arange(n, device=mask.device)
         past = index[:, None] >= index
@@ -60,18 +64,22 @@ def build_attention_mask(mask: Tensor, mode: AttentionMode) -> Tensor | None:
     return None if has_no_padding(mask) else mask[:, None, None, :]
 
 
-def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | LocalMask | None) -> Tensor:
     """Compute scaled dot-product attention with the faster of two kernels (see `FUSED_MIN_KEYS`).
+
+    Local attention is computed in blocks.
 
     Args:
         query: The queries (B, H, N, D/H).
         key: The keys (B, H, M, D/H).
         value: The values (B, H, M, D/H).
-        mask: A boolean mask that broadcasts to (B, H, N, M), or None.
+        mask: A boolean mask that broadcasts to (B, H, N, M), or a local mask, or None.
 
     Returns:
         The output (B, H, N, D/H).
     """
+    if isinstance(mask, LocalMask):
+        return local_attention(query, key, value, mask, attention)
     if query.device.type == "cpu" and key.shape[2] < FUSED_MIN_KEYS.get(query.dtype, 0):
         output: Tensor = PlainAttention.apply(query, key, value, mask)  # pyright: ignore[reportAssignmentType]
         return output
@@ -230,7 +238,7 @@ class Attention(nn.Module):
         x: Tensor,
         memory: Tensor | None = None,
         *,
-        mask: Tensor | None = None,
+        mask: Tensor | LocalMask | None = None,
         angles: Tensor | None = None,
         cache: KVCache | None = None,
         weights: list[Tensor] | None = None,
@@ -240,7 +248,7 @@ class Attention(nn.Module):
         Args:
             x: The tokens (B, N, D) that determine the queries.
             memory: The tokens (B, M, D) to which x attends. By default, the memory is x.
-            mask: A boolean mask that broadcasts to (B, H, N, M), or None.
+            mask: A boolean mask that broadcasts to (B, H, N, M), or a local mask, or None.
             angles: The rotary angles (B, M, D/H/2) of the memory's tokens. The tokens of x must be the first tokens of
                 the memory.
             cache: The KV cache, to which new keys and values are appended.
@@ -272,7 +280,8 @@ class Attention(nn.Module):
         if weights is None:
             output = attention(query, key, value, mask)
         else:
-            output, attention_weights = plain_attention(query, key, value, mask)
+            dense = mask.dense() if isinstance(mask, LocalMask) else mask
+            output, attention_weights = plain_attention(query, key, value, dense)
             weights.append(attention_weights)
         output = output.transpose(1, 2).flatten(2)
         return self.out(output) if self.projections else output

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from unifier.nn.attention import Attention, KVCache
 from unifier.nn.linear import Linear
+from unifier.nn.local_attention import LocalMask
 from unifier.nn.precision import LayerNorm
 from unifier_tokenizers import Dropout, InputError
 from unifier_tokenizers.errors import check_choice
@@ -97,7 +98,7 @@ class Block(nn.Module):
     def forward(
         self,
         x: Tensor,
-        mask: Tensor | None,
+        mask: Tensor | LocalMask | None,
         *,
         angles: Tensor | None = None,
         memory: Tensor | None = None,
@@ -110,7 +111,7 @@ class Block(nn.Module):
 
         Args:
             x: The tokens (B, N, D).
-            mask: The self-attention mask, which broadcasts to (B, H, N, N), or None.
+            mask: The self-attention mask, which broadcasts to (B, H, N, N), or a local mask, or None.
             angles: The rotary angles (B, N, D/H/2) of x.
             memory: The memory (B / k, M, D) of cross-attention. Each group of k adjacent examples shares one memory (M,
                 D).
@@ -129,7 +130,10 @@ class Block(nn.Module):
         def self_attention(y: Tensor) -> Tensor:
             if num_tokens is None:
                 return self.attention(y, mask=mask, angles=angles, cache=self_cache, weights=self_weights)
-            rows = None if mask is None else mask[:, :, :num_tokens]
+            if isinstance(mask, LocalMask):
+                rows = mask.dense(num_tokens)
+            else:
+                rows = None if mask is None else mask[:, :, :num_tokens]
             return self.attention(
                 y[:, :num_tokens], y, mask=rows, angles=angles, cache=self_cache, weights=self_weights
             )

@@ -2,7 +2,7 @@
 
 from typing import final
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 from unifier.nn.attention import AttentionMode
@@ -38,9 +38,9 @@ class ConvolutionalTrunk(Trunk):
 
     def forward(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
         check_tokens(tokens, self.dim)
-        if isinstance(mode, Tensor):
+        if not isinstance(mode, str):
             raise InputError(
-                "a convolutional trunk does not support a prefix: use mode bidirectional or causal, or another trunk"
+                "a convolutional trunk supports only the modes bidirectional and causal: use another trunk for a prefix"
             )
         check_choice("mode", mode, ("bidirectional", "causal"))
         reach = self.kernel_size - 1

@@ -43,6 +43,8 @@ def create_trunk(
     scaled_residual_init: bool = False,
     drop_path: float = 0.0,
     share_layers: bool = False,
+    attention_width: int | None = None,
+    attention_stride: int | None = None,
 ) -> Trunk:
     """Create a trunk by name.
 
@@ -64,10 +66,12 @@ def create_trunk(
         scaled_residual_init: See `Transformer`.
         drop_path: See `Transformer`.
         share_layers: See `Transformer`.
+        attention_width: See `Transformer`.
+        attention_stride: See `Transformer`.
 
     Raises:
-        InputError: If the name is unknown, or if the D of a timm model is not `dim`. Rotary positions, `qk_norm`,
-            `scaled_residual_init`, `drop_path` and `share_layers` raise the error for every trunk except "transformer".
+        InputError: If the name is unknown, or if the D of a timm model is not `dim`. Rotary positions and the arguments
+            from `qk_norm` to `attention_stride` raise the error for every trunk except "transformer".
     """
     rotary = positions == "rotary"
     transformer_options = {
@@ -76,6 +80,8 @@ def create_trunk(
         "qk_norm": qk_norm,
         "scaled_residual_init": scaled_residual_init,
         "share_layers": share_layers,
+        "attention_width": attention_width,
+        "attention_stride": attention_stride,
     }
     for option, value in transformer_options.items():
         if value and name != "transformer":
@@ -106,6 +112,8 @@ def create_trunk(
                 qk_norm=qk_norm,
                 scaled_residual_init=scaled_residual_init,
                 share_layers=share_layers,
+                attention_width=attention_width,
+                attention_stride=attention_stride,
             )
 
 

@@ -1,12 +1,15 @@
 """The transformer trunk."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, final
 
+import torch
 from torch import Tensor, nn
 
 from unifier.nn.attention import AttentionMode, KVCache, build_attention_mask
 from unifier.nn.block import Activation, Block, Norm, SharedBlock, scale_residual_init
+from unifier.nn.local_attention import Local, LocalMask
 from unifier.nn.precision import LayerNorm, to_compute_dtype
 from unifier.trunks.trunk import AttentiveTrunk, check_depth, check_tokens, isolated_seed, numbered_layers
 from unifier_tokenizers import InputError, Tokens, rope_frequencies
@@ -46,6 +49,8 @@ class Transformer(AttentiveTrunk):
         scaled_residual_init: bool = False,
         share_layers: bool = False,
         norm_eps: float = 1e-5,
+        attention_width: int | None = None,
+        attention_stride: int | None = None,
     ) -> None:
         """Build the trunk from blocks (see `Block` and `Attention`).
 
@@ -65,8 +70,13 @@ class Transformer(AttentiveTrunk):
             scaled_residual_init: Initialize the residual branches as in GPT-2 (see `scale_residual_init`).
             share_layers: Run one block `depth` times, with the same weights (Lan et al. 2020, section 3.1).
             norm_eps: The number that is added to the variance in every norm.
+            attention_width: The width of local attention (see `Local`). None means attention to all tokens.
+            attention_stride: The distance from one far token to the next, which needs `attention_width`.
         """
         super().__init__()
+        if attention_stride is not None and attention_width is None:
+            raise InputError(f"attention_stride={attention_stride} needs local attention: set attention_width too")
+        self.local = None if attention_width is None else Local(attention_width, attention_stride)
         check_depth(depth)
         check_fraction("drop_path", drop_path)
         if share_layers and drop_path:
@@ -107,15 +117,22 @@ class Transformer(AttentiveTrunk):
         return cls(*SIZES[check_choice("size", size, tuple(SIZES))], norm=norm, dropout=dropout, rotary=rotary)
 
     def forward(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
-        return self._run_blocks(tokens, build_attention_mask(tokens.mask, mode))
+        return self._run_blocks(tokens, self._attention_mask(tokens.mask, mode))
 
     def forward_first_token(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
         """Return only the first output token. The last block computes no other output token."""
-        return self._run_blocks(tokens, build_attention_mask(tokens.mask, mode), num_outputs=1)
+        return self._run_blocks(tokens, self._attention_mask(tokens.mask, mode), num_outputs=1)
 
     def attention(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> tuple[Tokens, list[Tensor]]:
         weights: list[Tensor] = []
-        return self._run_blocks(tokens, build_attention_mask(tokens.mask, mode), weights), weights
+        return self._run_blocks(tokens, self._attention_mask(tokens.mask, mode), weights), weights
+
+    def effective_mode(self, mode: AttentionMode) -> AttentionMode:
+        if self.local is None or isinstance(mode, Local):
+            return mode
+        if isinstance(mode, Tensor):
+            raise InputError("a prefix language model needs attention to the whole prefix: leave out attention_width")
+        return replace(self.local, causal=mode == "causal")
 
     def layer_outputs(self) -> dict[str, nn.Module]:
         return numbered_layers("blocks", [*self.blocks, self.norm][1:])
@@ -125,15 +142,24 @@ class Transformer(AttentiveTrunk):
 
         Args:
             tokens: The new tokens. The field `mask` of `tokens` is not used.
-            mask: (B, N + M), True for every cached or new token that all new tokens may attend to.
+            mask: (B, N + M), True for every cached or new token that all new tokens may attend to. Local attention is
+                causal in addition.
             caches: One cache per block, with the keys and values of N earlier tokens.
         """
-        return self._run_blocks(tokens, mask[:, None, None], caches=caches)
+        allowed = mask[:, None, None]
+        if self.local is not None:
+            index = torch.arange(mask.shape[1], device=mask.device)
+            allowed = allowed & replace(self.local, causal=True).allows(index[-tokens.mask.shape[1] :, None], index)
+        return self._run_blocks(tokens, allowed, caches=caches)
+
+    def _attention_mask(self, mask: Tensor, mode: AttentionMode) -> Tensor | LocalMask | None:
+        mode = self.effective_mode(mode)
+        return LocalMask(mode, mask) if isinstance(mode, Local) else build_attention_mask(mask, mode)
 
     def _run_blocks(
         self,
         tokens: Tokens,
-        mask: Tensor | None,
+        mask: Tensor | LocalMask | None,
         weights: list[Tensor] | None = None,
         num_outputs: int | None = None,
         caches: Sequence[KVCache] = (),

@@ -39,6 +39,10 @@ class Trunk(Configurable, nn.Module, ABC):
         """
         return Tokens(*(part[..., :1] for part in self(tokens, mode)))
 
+    def effective_mode(self, mode: AttentionMode) -> AttentionMode:
+        """Return the attention mode that the trunk uses if a head requests `mode`. Only local attention differs."""
+        return mode
+
     def layer_outputs(self) -> dict[str, nn.Module]:
         """Return a mapping from the name of each layer to the module whose input is the layer's output (B, N, D).
 
