@@ -1,5 +1,6 @@
 """A masked autoencoder's decoder, which predicts the values of hidden patches and frames from the visible tokens."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
@@ -56,7 +57,7 @@ class MaskedReconstructionHead(Head):
         dim: int,
         *,
         width: int | None = None,
-        depth: int = 1,
+        depth: int = 2,
         heads: int | None = None,
         ffn_dim: int | None = None,
     ) -> None:
@@ -66,14 +67,14 @@ class MaskedReconstructionHead(Head):
             num_values: P, the number of values of a patch (see `MaskedPatches.num_values`).
             dim: D, the number of features of the trunk's tokens.
             width: The number of features of the decoder's tokens, a multiple of twice the number of axes. The default
-                is `dim`.
+                is about half of `dim`, because the decoder reads several times as many tokens as the trunk.
             depth: The number of blocks, at least 1.
             heads: The number of attention heads. The default is `default_heads(width)`.
             ffn_dim: The width of the feed-forward networks. The default is 4 * `width`.
         """
         super().__init__()
         check_depth(depth, 1)
-        self.dim, width = dim, dim if width is None else width
+        self.dim, width = dim, 4 * math.ceil(dim / 8) if width is None else width
         heads = default_heads(width) if heads is None else heads
         self.project = Linear(dim, width)
         self.mask_token = nn.Parameter(torch.randn(width) * 0.02)
@@ -152,7 +153,10 @@ class MaskedReconstructionHead(Head):
         R2 is 0 if each hidden patch is predicted as its mean color, and 100 if all hidden values are exact.
         """
         error, squares, count = torch.stack([*predictions]).sum(0).tolist()
-        return {"r2": 100 * (1 - error / squares) if squares else float("nan"), "mse": error / count}
+        return {"r2": 100 * (1 - error / squares) if squares else math.nan, "mse": error / count}
+
+    def example_score(self, prediction: Tensor, target: Any) -> tuple[float, float]:
+        return self.metrics([prediction], [target])["r2"], float(prediction[1])
 
     def describe(self, prediction: Tensor) -> str:
         return f"R2 {self.metrics([prediction], [None])['r2']:.1f} %"

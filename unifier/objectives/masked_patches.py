@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unifier.data.dataloader import Batch, Lengths, Objective
 from unifier.heads.masked_reconstruction import join_target
-from unifier_tokenizers import NO_POSITION, FrameTokenizer, InputError, PatchTokenizer, Tokenizer
+from unifier_tokenizers import NO_POSITION, FrameTokenizer, InputError, PatchTokenizer, Tokenizer, Units
 from unifier_tokenizers.stems import LinearProjection
 
 
@@ -57,6 +57,9 @@ class MaskedPatches(Objective):
             return self.tokenizer.channels * self.tokenizer.patch**2
         assert isinstance(self.tokenizer, FrameTokenizer)
         return math.prod(self.tokenizer.tiles.patch)
+
+    def check(self, units: Units) -> None:
+        self._num_hidden((units.positions[:1] != NO_POSITION).sum(1).numpy())
 
     def __call__(self, batch: Batch, generators: Sequence[torch.Generator]) -> Batch:
         values, positions, mask, _, example_indices = batch

@@ -37,6 +37,7 @@ from unifier.report.page import write_report
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.maps import write_maps
 from unifier.training.probe import probe
+from unifier.training.reconstruction_figures import draw_reconstructions
 from unifier.training.render import describe_answer, render_input, shorten
 from unifier.training.result import Result
 from unifier.training.tokenizer_figures import draw_tokenizers
@@ -83,6 +84,8 @@ def write_artifacts(
         draw_tokenizers(tasks, folder)
     with warn_on_error(folder, "maps.json"):
         write_maps(tasks, val, folder)
+    with warn_on_error(folder, "its reconstructions"):
+        draw_reconstructions(model, val, folder)
     with warn_on_error(folder, "the model"):
         save_model(result, experiment, model)
     with warn_on_error(folder, HASHES_FILE):
@@ -164,7 +167,7 @@ def hash_run_files(folder: Path) -> dict[str, str]:
     """
     names = [*(f"{name}.csv" for name in ("metrics", "predictions", "interference")), "representations.npz"]
     names += [f"{name}.json" for name in ("samples", "confusions", "lengths", "attention", "maps")]
-    for kind in ("attention", "tokenizer"):
+    for kind in ("attention", "tokenizer", "reconstruction"):
         names += [path.relative_to(folder).as_posix() for path in sorted(folder.glob(f"figures/{kind}-*.svg"))]
     return {name: sha256((folder / name).read_bytes()).hexdigest() for name in names if (folder / name).exists()}
 
@@ -224,7 +227,8 @@ def collect_samples(
         samples[name] = [
             {
                 "input": describe_example(examples, index),
-                "target": shorten(target),
+                # The head of an objective does not predict the target of the data set.
+                "target": "" if task.objective else shorten(target),
                 "prediction": shorten(prediction),
                 **render_input(example.input, task.tokenizer),
                 **({"marks": "entities"} if getattr(task.head, "marks_entities", False) else {}),
