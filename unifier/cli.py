@@ -314,6 +314,9 @@ def _add_predict(predict: argparse.ArgumentParser) -> None:
     predict.add_argument(
         "--attention", metavar="DIR", type=Path, help="write a figure per input that shows where the model looked"
     )
+    predict.add_argument(
+        "--masks", metavar="DIR", type=Path, help="write a mask (PNG) per picture, if the model gives classes to pixels"
+    )
     _add_bad_inputs(predict)
     predict.set_defaults(act=act_predict)
 
@@ -323,7 +326,8 @@ def _add_evaluate(evaluate: argparse.ArgumentParser) -> None:
     evaluate.add_argument(
         "data",
         metavar="DATA",
-        help="a folder with one folder per class, a table with a column label, or pairs of texts (a.tsv or a.en,a.de)",
+        help="a folder with one folder per class, a table with a column label, pairs of texts (a.tsv or a.en,a.de), "
+        "a file with a word and its label per line, or a folder with the folders images and masks",
     )
     evaluate.add_argument(
         "--out", metavar="DIR", type=Path, default=Path("evaluation"), help="the output folder (default: evaluation)"
@@ -530,7 +534,7 @@ def act_predict(options: argparse.Namespace) -> None:
     from unifier.inference.predict import PredictionOptions, open_output, write_predictions
 
     _write_utf8()
-    output = PredictionOptions(options.format, options.top_k, options.bad_inputs, options.attention)
+    output = PredictionOptions(options.format, options.top_k, options.bad_inputs, options.attention, options.masks)
     model = _open_model(options)
     task = model.choose_task(options.task)
     with open_output(options.out) as out:

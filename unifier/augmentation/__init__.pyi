@@ -6,5 +6,6 @@ from .image import image_tta as image_tta
 from .mixup import Compose as Compose
 from .mixup import Mixup as Mixup
 from .mixup import RandomChoice as RandomChoice
+from .segmentation import FlipWithMask as FlipWithMask
 from .text import BpeDropout as BpeDropout
 from .transpose import Transpose as Transpose

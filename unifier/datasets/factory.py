@@ -1,7 +1,7 @@
 """Functions that create a data set from a recipe's setting `data`, which is a name or the path of your own data."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -15,6 +15,7 @@ from unifier.datasets.fsdd import FSDD, SPEAKERS
 from unifier.datasets.gtzan import GTZAN
 from unifier.datasets.image_folder import ImageFolder
 from unifier.datasets.mnist import MNIST
+from unifier.datasets.nuclei import OBJECT_LABELS, MaskFolder, Nuclei
 from unifier.datasets.plain_text import MovieReviews, PlainText, TextFile, WikiArticles
 from unifier.datasets.protein_ss import ProteinSS
 from unifier.datasets.synthetic_music import SyntheticMusic
@@ -153,6 +154,23 @@ def _existing_path(data: str, names: Iterable[str]) -> str:
     if not data or not os.path.exists(data):  # noqa: PTH110  Path.exists would raise OSError for a name of 300 letters.
         raise InputError(f"data={data or repr('')}: give an existing path, or one of the names {', '.join(names)}")
     return data
+
+
+def create_mask_dataset(data: str, *, labels: Sequence[str] = OBJECT_LABELS) -> Nuclei | MaskFolder:
+    """Create a data set of pictures with masks from its name, or from the path of a folder.
+
+    Args:
+        data: "nuclei", or the path of a folder with the folders images and masks.
+        labels: The names of the classes of your own masks. The first class is the background.
+
+    Raises:
+        InputError: `data` is neither a name nor an existing path, or `labels` is given with a name.
+    """
+    if data != Nuclei.name:
+        return MaskFolder(_existing_path(data, (Nuclei.name,)), labels=labels)
+    if tuple(labels) != OBJECT_LABELS:
+        raise InputError(f"labels={','.join(labels)}: {data} has its own classes; set labels only for your own masks")
+    return Nuclei()
 
 
 def create_token_dataset(data: str, *, val: str | None = None, test: str | None = None) -> LabeledSource:

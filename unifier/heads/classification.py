@@ -92,6 +92,9 @@ class ClassificationHead(Head):
         """Return 100 if the predicted class is correct, else 0. All weights are 1."""
         return (100.0 if int(prediction.argmax()) == int(self.encode(target)) else 0.0), 1.0
 
+    def describe_target(self, target: str | SupportsIndex) -> str:
+        return target if isinstance(target, str) else self.labels[int(self.encode(target))]
+
     def describe(self, prediction: Tensor) -> str:
         best = int(prediction.argmax())
         return f"{self.labels[best]} ({prediction[best]:.0%})"

@@ -187,6 +187,10 @@ class Head(Configurable, nn.Module, ABC):
         """Return a prediction as text for the report's table of samples."""
         return str(prediction)
 
+    def describe_target(self, target: Any) -> str:
+        """Return a raw target as text for reports. The default "" means that the target itself is written."""
+        return ""
+
     @property
     def signatures(self) -> Mapping[str, str]:
         """The exact variant of each metric that has several variants, such as sacreBLEU's signature for "bleu"."""

@@ -151,6 +151,9 @@ class TokenClassificationHead(SummedHead):
 
         return get_entities([self.labels[index] if index >= 0 else OUTSIDE for index in indices.tolist()])
 
+    def describe_target(self, target: Sequence[str | SupportsIndex | None]) -> str:
+        return self.describe(self.encode(target))
+
     def describe(self, prediction: Tensor) -> str:
         labels = [self.labels[index] if index >= 0 else UNLABELED for index in prediction.tolist()]
         return ("" if all(len(label) == 1 for label in labels) else " ").join(labels)

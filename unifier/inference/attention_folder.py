@@ -61,13 +61,13 @@ class AttentionFolder:
             print_status(f"warning: {each.place}: {reason}", sys.stderr)
             return
         answer = parts.head.describe(prediction)
-        path = self._folder / f"{self._number:06}-{_stem(each)}.svg"
+        path = self._folder / f"{self._number:06}-{input_stem(each)}.svg"
         with self._model.inference_mode():
             tokens = embed_units(self._model, self._task, units)
             draw_attention(path, trunk, parts, raw, units, tokens, answer, answer)
 
 
-def _stem(each: Input) -> str:
+def input_stem(each: Input) -> str:
     """Return the name of an input without the characters that are unsafe in the name of a file."""
     name = each.value.name if isinstance(each.value, Path) else each.name
     return re.sub(r"[^\w.]+", "-", name)[:MAX_NAME].strip("-.") or "input"

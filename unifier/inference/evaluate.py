@@ -15,12 +15,14 @@ from unifier.data.audio_files import AUDIO_SUFFIXES
 from unifier.data.image_files import IMAGE_SUFFIXES
 from unifier.data.inputs import AudioReader, ImageReader, InputReader, TextReader
 from unifier.datasets.class_folders import files_by_class
+from unifier.datasets.nuclei import masked_pictures, read_mask, read_masked_picture
 from unifier.datasets.parallel_text import ParallelText
 from unifier.datasets.token_labels import read_sentences
 from unifier.files import printable, write_json, write_text
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.head import Head
 from unifier.heads.score_intervals import score_intervals, wilson_interval
+from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import TokenClassificationHead
 from unifier.inference.inputs import Input, is_table, read_inputs
@@ -118,8 +120,9 @@ def evaluate(
     Args:
         model: The model.
         task: The name of the task.
-        data: A folder with one folder per class, a table with a column `label`, files of parallel text, or a file with
-            one word and its label per line. For a task with an objective: inputs as in `read_inputs`.
+        data: A folder with one folder per class, a table with a column `label`, files of parallel text, a file with
+            one word and its label per line, or a folder with the folders images and masks. For a
+            task with an objective: inputs as in `read_inputs`.
         bad_inputs: "skip" leaves out examples that cannot be read. "stop" raises an error.
         languages: The languages of the input and the target, for a translation memory.
 
@@ -136,6 +139,8 @@ def evaluate(
         examples = read_inputs([data], part.reader)
     elif isinstance(part.head, TextGenerationHead) and isinstance(part.reader, TextReader):
         examples = _read_pairs(data, languages)
+    elif isinstance(part.head, SegmentationHead):
+        examples = _read_masked_pictures(Path(data), part.head)
     elif isinstance(part.head, TokenClassificationHead):
         examples = _read_labeled_words(data, part.head)
     elif os.path.isdir(data):  # noqa: PTH112  Path.is_dir fails for long names.
@@ -193,7 +198,9 @@ def parse_target(head: Head, example: Input) -> Any:
     """Return the target in an example's cell `label`. Raises InputError if the head does not know the target."""
     cell: str = example.cells[LABEL]
     target: Any = cell.strip()
-    if isinstance(head, TokenClassificationHead):
+    if isinstance(head, SegmentationHead):
+        target = read_mask(Path(cell), len(head.labels))
+    elif isinstance(head, TokenClassificationHead):
         target = cell.split()
     elif isinstance(head, TaggingHead):
         target = [tag.strip() for tag in cell.split(";") if tag.strip()]
@@ -237,6 +244,17 @@ def _read_labeled_words(data: str, head: Head) -> Iterator[Input]:
         example = Input(" ".join(sentence.words), place, sentence.words, {LABEL: " ".join(sentence.labels)})
         parse_target(head, example)
         yield example
+
+
+def _read_masked_pictures(folder: Path, head: Head) -> Iterator[Input]:
+    """Return the pictures of a folder. The cell `label` contains the path of the mask."""
+    for row in masked_pictures(folder):
+        value: Path | InputError = row.picture
+        try:
+            head.encode(read_masked_picture(len(getattr(head, "labels", ())), {}, row).target)
+        except InputError as error:
+            value = error
+        yield Input(str(row.picture), str(row.picture), value, {LABEL: str(row.mask)})
 
 
 def _read_class_folders(folder: Path, reader: InputReader, head: Head) -> Iterator[Input]:

@@ -20,9 +20,11 @@ from unifier.files import create_temporary, print_status
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.head import Head
 from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
+from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import TokenClassificationHead, describe_labels
 from unifier.inference.inputs import Input, read_inputs
+from unifier.inference.mask_folder import PredictedMasks
 from unifier.inference.model import Model
 from unifier.inference.stream import Pause, round_probability
 from unifier_tokenizers import InputError
@@ -33,7 +35,11 @@ OutputFormat = Literal["csv", "jsonl"]
 BadInputs = Literal["stop", "skip"]
 """Policy for an input that cannot be read: "stop" raises an error, and "skip" leaves out the input with a warning."""
 
-COLUMNS: dict[type[Head], str] = {TokenClassificationHead: "labels", MaskedLanguageModelingHead: "word"}
+COLUMNS: dict[type[Head], str] = {
+    TokenClassificationHead: "labels",
+    MaskedLanguageModelingHead: "word",
+    SegmentationHead: "shares",
+}
 """Name of the column with the answers of a head. The default is "text" for written texts, else "label"."""
 
 RANKED_HEADS = ClassificationHead, TaggingHead, MaskedLanguageModelingHead
@@ -65,6 +71,8 @@ class PredictionOptions:
     bad_inputs: BadInputs = "stop"
     attention: Path | None = None
     """Folder for one figure per input with the attention of the model (see `AttentionFolder`)."""
+    masks: Path | None = None
+    """Folder for one mask per input picture (see `PredictedMasks`)."""
 
     def __post_init__(self) -> None:
         check_choice("format", self.format, get_args(OutputFormat))
@@ -161,6 +169,7 @@ def write_predictions(model: Model, task: str, paths: Sequence[str], out: TextIO
         from unifier.inference.attention_folder import AttentionFolder  # It imports matplotlib, which is slow.
 
         figures = AttentionFolder(model, task, options.attention)
+    masks = None if options.masks is None else PredictedMasks(model, task, options.masks)
     inputs = read_inputs(paths, reader)
     label = COLUMNS.get(type(head), "text" if isinstance(head, TextGenerationHead) else "label")
     columns = ["input", label, *(["probability"] if isinstance(head, RANKED_HEADS) else [])]
@@ -170,6 +179,8 @@ def write_predictions(model: Model, task: str, paths: Sequence[str], out: TextIO
     for each, prediction in InputPredictions(predict_fn(model, task), options.bad_inputs)(inputs):
         if figures is not None:
             figures.draw(each, prediction)
+        if masks is not None:
+            masks.write(each, prediction)
         answers = answers_of(head, prediction, options.top_k)
         if (marked := describe_labels(head, model.tasks[task].tokenizer, each.value, prediction)) is not None:
             answers = [LabelProbability(marked, None)]

@@ -8,6 +8,7 @@ from unifier.augmentation.image import ImageViews
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.head import Head
 from unifier.heads.masked_language_modeling import MASK, MaskedLanguageModelingHead
+from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import TokenClassificationHead
 from unifier.models.config import class_path, is_own
@@ -84,6 +85,9 @@ def _describe_task(name: str, task: ModelTask) -> str:
     elif isinstance(task.head, TokenClassificationHead):
         listed = ", ".join(map(_plain, task.head.labels[:MAX_LABELS]))
         does = f"gives each token of {noun} one of {len(task.head.labels):,} labels: {listed}."
+    elif isinstance(task.head, SegmentationHead):
+        listed = ", ".join(map(_plain, task.head.labels))
+        does = f"gives each pixel of {noun} one of {len(task.head.labels):,} classes: {listed}."
     elif isinstance(task.head, TextGenerationHead):
         does = f"writes a text in the language `{_plain(task.head.language)}` for {noun}."
     elif isinstance(task.head, MaskedLanguageModelingHead):
@@ -199,6 +203,11 @@ def _answer(task: ModelTask) -> Iterable[str]:
     elif isinstance(head, TokenClassificationHead):
         path = "sequence without an I-TYPE that continues no entity" if head.marks_entities else "label of each token"
         yield f"The answer is the most probable {path}: a softmax over {len(head.labels):,} logits per token."
+    elif isinstance(head, SegmentationHead):
+        yield (
+            f"The model joins the patches of {head.patch} x {head.patch} pixels to a picture of logits. The answer is "
+            f"the class with the highest of the {len(head.labels):,} logits of each pixel."
+        )
     elif isinstance(head, TaggingHead):
         yield "The answer is the sigmoid of each logit, in the order of the tags. Tags of 50 % and more are named."
     elif isinstance(head, TextGenerationHead):

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
+from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import TokenClassificationHead
 from unifier.network import TaskModules
@@ -17,6 +18,7 @@ TASK_TAGS = {
     TaggingHead: "tagging",
     TokenClassificationHead: "token-classification",
     MaskedLanguageModelingHead: "fill-mask",
+    SegmentationHead: "segmentation",
 }
 
 PIPELINES = {
@@ -24,6 +26,7 @@ PIPELINES = {
     ("image", "classification"): "image-classification",
     ("audio", "classification"): "audio-classification",
     ("text", "token-classification"): "token-classification",
+    ("image", "segmentation"): "image-segmentation",
     ("text", "translation"): "translation",
     ("text", "fill-mask"): "fill-mask",
     ("image", "translation"): "image-to-text",

@@ -180,7 +180,15 @@ def join_nonempty(*parts: str, between: str = ", ") -> str:
 
 def display_name(name: str) -> str:
     """Return the readable name of a metric or an experiment, such as BLEU or macro f1."""
-    return {"bleu": "BLEU", "chrf": "chrF", "r2": "R2 in %"}.get(name, name.replace("_", " "))
+    return {
+        "bleu": "BLEU",
+        "chrf": "chrF",
+        "f1": "F1",
+        "r2": "R2 in %",
+        "iou": "IoU",
+        "dice": "Dice",
+        "pixel_iou": "IoU of all pixels",
+    }.get(name, name.replace("_", " "))
 
 
 def count_noun(number: int, noun: str) -> str:

@@ -290,7 +290,10 @@ def _marked_parts(sample: Mapping[str, str], text: str) -> list[tuple[str, str]]
     if sample.get("marks") != "entities":
         return [(text, "")]
     parts = re.split(r"\[([^\[\]]+): ([^\[\]: ]+)\]", text)
-    return [*zip(parts[::3], [""] * len(parts), strict=False), *zip(parts[1::3], parts[2::3], strict=True)]
+    marked = [(parts[0], "")]
+    for words, kind, after in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+        marked += [(words, kind), (after, "")]
+    return marked
 
 
 def _is_correct(sample: Mapping[str, str]) -> bool:
@@ -322,6 +325,10 @@ def _sample_rows(conditions: Sequence[Condition]) -> dict[str, ResultRow]:
     return {condition.task: rows[condition.task] for condition in conditions if condition.task in rows}
 
 
+MEDIA = ("image", "target_image", "prediction_image", "audio")
+"""The keys of a sample with a picture or a sound."""
+
+
 def _read_samples(row: ResultRow, task: str, part: slice, budget: PageBudget) -> list[dict[str, str]]:
     """Read test examples of a run with their predictions.
 
@@ -333,10 +340,7 @@ def _read_samples(row: ResultRow, task: str, part: slice, budget: PageBudget) ->
     """
     samples = (read_entry(row["folder"] / "samples.json", task, list[Any]) or [])[part]
     samples = [sample for each in samples if (sample := _fit_sample(row["folder"] / "samples.json", each))]
-    return [
-        {**sample, **{kind: budget.take(sample[kind]) for kind in ("image", "audio") if kind in sample}}
-        for sample in samples
-    ]
+    return [{**sample, **{kind: budget.take(sample[kind]) for kind in MEDIA if sample.get(kind)}} for sample in samples]
 
 
 def _fit_sample(path: Path, content: Any) -> Mapping[str, str] | None:

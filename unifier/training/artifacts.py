@@ -38,7 +38,7 @@ from unifier.training.lightning_module import UnifierModule
 from unifier.training.maps import write_maps
 from unifier.training.probe import probe
 from unifier.training.reconstruction_figures import draw_reconstructions
-from unifier.training.render import describe_answer, render_input, shorten
+from unifier.training.render import describe_answer, render_input, render_masks, shorten
 from unifier.training.result import Result
 from unifier.training.tokenizer_figures import draw_tokenizers
 from unifier_tokenizers.errors import one_line
@@ -231,6 +231,7 @@ def collect_samples(
                 "target": "" if task.objective else shorten(target),
                 "prediction": shorten(prediction),
                 **render_input(example.input, task.tokenizer),
+                **render_masks(task.head, *example, predictions[name][index]),
                 **({"marks": "entities"} if getattr(task.head, "marks_entities", False) else {}),
             }
             for index in chosen

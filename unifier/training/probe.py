@@ -107,7 +107,8 @@ def draw_example(path: Path, trunk: Trunk, task: Task, split: EncodedSplit, row:
     if describe_missing_attention(trunk, task):
         return
     raw, target = open_split(task.source, "val")[int(split.indices[row])]
-    title = f"label: {', '.join(map(str, target)) if isinstance(target, tuple | list) else target}"
+    plain = ", ".join(map(str, target)) if isinstance(target, tuple | list) else str(target)
+    title = f"label: {task.head.describe_target(target) or plain}"
     ((_, tokens, _),) = iterate_batches(task, split, [row])
     text = target if isinstance(target, str) else ""
     draw_attention(path, trunk, task, raw, split.units(row), tokens, title, text)

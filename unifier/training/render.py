@@ -14,9 +14,10 @@ import torch
 from PIL import Image
 
 from unifier.experiment import Task
-from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head
-from unifier.heads.token_classification import TokenClassificationHead, describe_labels
+from unifier.heads.segmentation import SegmentationHead
+from unifier.heads.token_classification import describe_labels
+from unifier.training.mask_figures import lay_over
 from unifier_tokenizers import InputError, Mixture, PatchTokenizer, Tokenizer
 from unifier_tokenizers.audio import Audio, resample
 from unifier_tokenizers.image import to_array
@@ -74,6 +75,16 @@ def render_input(raw: Any, tokenizer: Tokenizer, limits: RenderLimits = SAMPLE) 
     return {"input": shorten(text, limits.letters)} if text else {}
 
 
+def render_masks(head: Head, raw: Any, target: Any, prediction: Any) -> dict[str, str]:
+    """Return the masks of a segmentation, laid over their picture, as data URLs. Return {} for other heads."""
+    if not isinstance(head, SegmentationHead):
+        return {}
+    picture = to_array(raw, 1 if np.ndim(raw) == 2 or np.shape(raw)[2:] == (1,) else 3)
+    height, width = picture.shape[:2]
+    masks = {"target_image": np.asarray(target), "prediction_image": prediction.numpy()[:height, :width]}
+    return {name: _picture_url(lay_over(picture, mask, len(head.labels)), SAMPLE) for name, mask in masks.items()}
+
+
 def describe_input(raw: Any) -> str:
     """Convert a text, a number, or a collection of texts and numbers to a text. Return "" for any other input."""
     if isinstance(raw, str):
@@ -90,11 +101,7 @@ def describe_input(raw: Any) -> str:
 
 def describe_target(head: Head, target: Any) -> str:
     """Return a target as a text. A class index is replaced by the label of the class."""
-    if isinstance(head, ClassificationHead) and not isinstance(target, str):
-        return head.labels[int(head.encode(target))]
-    if isinstance(head, TokenClassificationHead):
-        return head.describe(head.encode(target))
-    return describe_input(target) or str(target)
+    return head.describe_target(target) or describe_input(target) or str(target)
 
 
 def describe_answer(task: Task, raw: Any, target: Any, prediction: Any) -> tuple[str, str]:

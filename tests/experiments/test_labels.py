@@ -1,9 +1,11 @@
-"""Named entities from a file of one's own to a run, its report, and the commands that read the model."""
+"""Labels of words and pixels from files of one's own to a run, its report, and the commands that read the model."""
 
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import unifier as uf
 from unifier.cli import main
@@ -54,3 +56,37 @@ def test_entities_are_found_evaluated_and_marked(tmp_path: Path, capsys: pytest.
         error = capsys.readouterr().err
         assert message in error
         assert error.count("\n") == 1
+
+
+def test_masks_are_predicted_evaluated_and_laid_over_pictures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "cells"
+    for k in range(20):
+        mask = np.zeros((10, 12), np.uint8)
+        mask[k % 5 : k % 5 + 4, 2:9] = 1
+        for part, pixels in (("images", 200 * mask + k), ("masks", mask)):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(folder / part / f"{k}.png")
+    settings = ["dim=32", "depth=1", "steps=60", "batch_tokens=128", "num_validations=1", "learning_rate=0.01"]
+    assert main(["run", "segmentation", f"data={folder}", *settings, "--out", str(tmp_path), "--track", "off"]) == 0
+    run = Path(capsys.readouterr().out.splitlines()[-1])
+    assert json.loads((run / "result.json").read_text())["metrics"]["test/cells/iou"] > 80
+    (sample,) = json.loads((run / "samples.json").read_text())["cells"][:1]
+    assert {"image", "target_image", "prediction_image"} <= sample.keys()
+    assert sample["prediction_image"] in (run / "report.html").read_text()
+
+    assert main(["predict", str(run), str(folder / "images"), "--masks", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "input,shares"
+    masks = sorted((tmp_path / "out").iterdir())
+    written = np.array(Image.open(masks[0]))
+    assert (len(masks), written.shape, set(np.unique(written))) == (20, (10, 12), {0, 1})
+
+    assert main(["evaluate", str(run), str(folder), "--out", str(tmp_path / "scores")]) == 0
+    content = json.loads((tmp_path / "scores" / "evaluation.json").read_text())
+    assert (content["examples"], content["scores"]["iou"]["score"] > 80) == (20, True)
+    Image.new("L", (12, 9)).save(folder / "masks" / "4.png")
+    capsys.readouterr()
+    assert main(["evaluate", str(run), str(folder), "--out", str(tmp_path / "scores")]) == 2
+    assert "4.png has 12 x 9 pixels, but its picture has 12 x 10" in capsys.readouterr().err
+    assert main(["predict", str(run), str(folder / "images"), "--top-k", "1"]) == 2
