@@ -6,8 +6,8 @@ from .emotify import Emotify as Emotify
 from .esc import ESC as ESC
 from .factory import create_audio_dataset as create_audio_dataset
 from .factory import create_image_dataset as create_image_dataset
-from .factory import create_plain_text_dataset as create_plain_text_dataset
 from .factory import create_mask_dataset as create_mask_dataset
+from .factory import create_plain_text_dataset as create_plain_text_dataset
 from .factory import create_text_dataset as create_text_dataset
 from .factory import create_token_dataset as create_token_dataset
 from .fsdd import FSDD as FSDD
@@ -15,9 +15,9 @@ from .grammar import GrammarPairs as GrammarPairs
 from .gtzan import GTZAN as GTZAN
 from .image_folder import ImageFolder as ImageFolder
 from .mnist import MNIST as MNIST
+from .multi30k import Multi30k as Multi30k
 from .nuclei import MaskFolder as MaskFolder
 from .nuclei import Nuclei as Nuclei
-from .multi30k import Multi30k as Multi30k
 from .parallel_text import ParallelText as ParallelText
 from .parallel_text import WithExtraPairs as WithExtraPairs
 from .plain_text import MovieReviews as MovieReviews

@@ -213,6 +213,10 @@ class Sample(_Part):
     target: Text
     prediction: Text
     image: ImageUrl = ""
+    target_image: ImageUrl = ""
+    """The picture with the true mask."""
+    prediction_image: ImageUrl = ""
+    """The picture with the predicted mask."""
     marks: Literal["", "entities"] = ""
     """The notation of target and prediction. With "entities", an entity is written as [words: type]."""
     audio: AudioUrl = ""
