@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,11 @@ class Graph:
         else:
             found = [part.numpy() for part in self.program(*map(self.torch.from_numpy, inputs.values()))]
         return dict(zip(self.outputs, found, strict=True))
+
+
+@cache
+def load_graph(name: str) -> Graph:
+    return Graph(name)
 
 
 def encode_picture(path: str, facts: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -134,8 +140,8 @@ def write_texts(batch: Mapping[str, Any]) -> list[str]:
     """Run the decoder by greedy search."""
     from tokenizers import Tokenizer
 
-    output, step = FACTS["output"], Graph("step")
-    state = Graph("encoder")(batch)
+    output, step = FACTS["output"], load_graph("step")
+    state = load_graph("encoder")(batch)
     limit = output["max_length"]
     limits = batch["mask"].sum(1) * limit["per_input_token"] + limit["constant"]
     ids = np.full(len(limits), output["begin"], np.int64)
@@ -159,7 +165,7 @@ def answer(batch: Mapping[str, Any]) -> list[Any]:
     """Return the text of each example, or the probabilities of its labels."""
     if "step" in FACTS["graphs"]:
         return write_texts(batch)
-    (found,) = Graph("model")(batch).values()
+    (found,) = load_graph("model")(batch).values()
     return found.tolist()
 
 
