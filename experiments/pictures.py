@@ -13,6 +13,7 @@ def pictures(
     *,
     data: str = "embedded",
     fold: int | None = None,
+    examples: int | None = None,
     allow_outside: bool = False,
     frontend: ImageFrontend = ImageFrontend(),
     trunk: TrunkConfig = TRUNK,
@@ -25,9 +26,10 @@ def pictures(
     Args:
         data: embedded (8 x 8 digits), mnist, fashion_mnist, cifar10, cifar10_jpg, or a folder of class folders.
         fold: The fold that is tested, if the folder contains a file folds.csv.
+        examples: Number of training pictures, drawn at random; None means all.
         allow_outside: True if links in your own folder may lead outside. Give this only if you trust the folder.
     """
-    source = create_image_dataset(data, fold=fold, size=frontend.size, allow_outside=allow_outside)
+    source = create_image_dataset(data, fold=fold, size=frontend.size, examples=examples, allow_outside=allow_outside)
     tokenizer = frontend.build(source, trunk, head.pooling, training.bad_examples)
     task = uf.Task(
         source,

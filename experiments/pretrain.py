@@ -1,9 +1,20 @@
 """Pretraining without labels: parts of the inputs are hidden, and the model predicts the hidden parts."""
 
 import unifier as uf
-from unifier.datasets import create_plain_text_dataset
-from unifier.options import MaskedTextConfig, TrunkConfig
+from unifier.datasets import create_audio_dataset, create_image_dataset, create_plain_text_dataset, modality_of
+from unifier.options import (
+    AudioAugmentationConfig,
+    AudioFrontend,
+    ClipStatistics,
+    ImageAugmentationConfig,
+    ImageFrontend,
+    MaskedPatchesConfig,
+    MaskedTextConfig,
+    TrunkConfig,
+)
 
+TEXT, PATCHES = MaskedTextConfig(), MaskedPatchesConfig()
+IMAGE, SOUND = ImageFrontend(stem=None), AudioFrontend(stem=None)
 TRUNK = TrunkConfig(depth=2, heads=4, ffn_dim=256)
 TRAINING = uf.Training(optimizer="muon", learning_rate=2e-3, precision="bf16", num_validations=4)
 
@@ -12,18 +23,44 @@ def pretrain(
     *,
     data: str = "movie_reviews",
     piece_words: int = 64,
-    text: MaskedTextConfig = MaskedTextConfig(),
+    flip: bool = False,
+    text: MaskedTextConfig = TEXT,
+    patches: MaskedPatchesConfig = PATCHES,
+    image: ImageFrontend = IMAGE,
+    sound: AudioFrontend = SOUND,
     trunk: TrunkConfig = TRUNK,
     training: uf.Training = TRAINING,
 ) -> uf.Experiment:
-    """Hide words of texts, and predict the hidden words. A recipe with start=RUN then starts from the trained model.
+    """Hide words, patches or frames, and predict them. A recipe with start=RUN then starts from the trained model.
 
     Args:
-        data: movie_reviews or wiki_articles in the data folder, or your own text file in UTF-8.
+        data: movie_reviews, wiki_articles or a text file; mnist, fashion_mnist, cifar10, cifar10_jpg or a folder of
+            class folders with pictures; emotify, gtzan, fsdd, esc10, esc50 or a CSV table of sounds.
         piece_words: Number of words of an example; texts are cut into pieces.
+        flip: Mirror half of the training pictures left to right.
     """
-    source = create_plain_text_dataset(data, words=piece_words)
-    task = text.build(source, source.name, trunk, training)
+    modality = modality_of(data)
+    groups = {"text": {"text": (text, TEXT)}, "image": {"image": (image, IMAGE)}, "audio": {"sound": (sound, SOUND)}}
+    for other in groups.keys() - {modality}:
+        for name, (given, default) in groups[other].items():
+            if given != default:
+                raise uf.InputError(f"data={data}: the settings of {name} do not apply to this data; leave them out")
+    match modality:
+        case "text":
+            source = create_plain_text_dataset(data, words=piece_words)
+            task = text.build(source, source.name, trunk, training)
+        case "image":
+            source = create_image_dataset(data, size=image.size)
+            tokenizer = image.build(source, trunk, "mean", training.bad_examples)
+            augmentation = ImageAugmentationConfig(flip=flip).build(tokenizer, len(source.labels))
+            task = patches.build(source, tokenizer, augmentation)
+        case "audio":
+            source = create_audio_dataset(data)
+            clips = ClipStatistics(source, "genre")
+            tokenizer = sound.build(source, trunk, clips, training.bad_examples)
+            # A whole clip is read, because validation reads whole clips too.
+            changes = AudioAugmentationConfig(crop=0).resolve(sound, clips, "genre")
+            task = patches.build(source, tokenizer, changes.build(tokenizer, len(source.labels)))
     return uf.Experiment(trunk.build(), {source.name: task}, training.sized_for(source, source.name))
 
 

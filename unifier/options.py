@@ -423,7 +423,7 @@ class MaskedTextConfig:
 class MaskedPatchesConfig:
     """Settings of a masked autoencoder, which learns from pictures or sounds without labels."""
 
-    hidden_share: float = 0.75
+    hidden_patches: float = 0.75
     """Share of the patches or frames that are hidden from the trunk and predicted by the decoder."""
     decoder_depth: int = 2
     """Number of layers of the decoder that predicts the hidden patches or frames."""
@@ -437,7 +437,7 @@ class MaskedPatchesConfig:
         augmentation: Augmentation | None = None,
     ) -> Task:
         """Create a task, or raise InputError if the tokenizer's patches or frames cannot be hidden."""
-        objective = MaskedPatches(tokenizer, self.hidden_share)
+        objective = MaskedPatches(tokenizer, self.hidden_patches)
         head = MaskedReconstructionHead(
             objective.num_values, tokenizer.dim, width=self.decoder_width, depth=self.decoder_depth
         )

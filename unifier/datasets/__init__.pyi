@@ -10,6 +10,7 @@ from .factory import create_mask_dataset as create_mask_dataset
 from .factory import create_plain_text_dataset as create_plain_text_dataset
 from .factory import create_text_dataset as create_text_dataset
 from .factory import create_token_dataset as create_token_dataset
+from .factory import modality_of as modality_of
 from .fsdd import FSDD as FSDD
 from .grammar import GrammarPairs as GrammarPairs
 from .gtzan import GTZAN as GTZAN

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Literal
 
+from unifier.data.dataset import Subset
 from unifier.data.source import LabeledSource
 from unifier.datasets.audio_folder import AudioFolder
 from unifier.datasets.cifar10 import CIFAR10
@@ -51,8 +52,26 @@ MAX_NAMED_SIDE = 32
 """Longest side, in pixels, of the images in all data sets of `IMAGE_DATASETS`."""
 
 
+def modality_of(data: str) -> Literal["text", "image", "audio"]:
+    """Return the modality of a data set without labels, given its name or its path.
+
+    A folder contains pictures, a table in CSV or TSV lists sounds, and every other file is a text. The name "embedded"
+    means pictures.
+    """
+    if data in IMAGE_DATASETS:
+        return "image"
+    if data in AUDIO_DATASETS or data.endswith((".csv", ".tsv")):
+        return "audio"
+    return "image" if os.path.isdir(data) else "text"  # noqa: PTH112  Path.is_dir fails for long names.
+
+
 def create_image_dataset(
-    data: str, *, fold: int | None = None, size: int | None = None, allow_outside: bool = False
+    data: str,
+    *,
+    fold: int | None = None,
+    size: int | None = None,
+    examples: int | None = None,
+    allow_outside: bool = False,
 ) -> LabeledSource:
     """Create an image data set from its name, or from the path of a folder.
 
@@ -60,11 +79,21 @@ def create_image_dataset(
         data: A name in `IMAGE_DATASETS`, or the path of a folder with your own images.
         fold: The fold to test on. Only your own folder may have folds.
         size: Maximum length of the longer side in pixels. Larger images of your own folder are reduced.
+        examples: Number of training images, drawn at random. None means all.
         allow_outside: True if links in your own folder may lead outside the folder.
 
     Raises:
-        InputError: `data` is neither a name nor an existing path, or `fold` or `size` does not apply to the data set.
+        InputError: `data` is neither a name nor an existing path, or `fold`, `size` or `examples` does not apply to the
+            data set.
     """
+    if examples is not None:
+        source = create_image_dataset(data, fold=fold, size=size, allow_outside=allow_outside)
+        count = len(source.split("train"))
+        if not 1 <= examples <= count:
+            raise InputError(
+                f"examples={examples}: give from 1 to {count}, the number of training images of {source.name}"
+            )
+        return Subset(source, examples / count)
     if data not in IMAGE_DATASETS:
         path = _existing_path(data, IMAGE_DATASETS)
         return ImageFolder(path, fold=fold, size=size, allow_outside=allow_outside)

@@ -1,0 +1,72 @@
+"""Pretraining on pictures and sounds, and the start of a classifier from the trained model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import unifier as uf
+from tests.experiments.test_recipes import build, only_task
+from unifier.cli import main
+from unifier.config import load_experiment
+from unifier.datasets import modality_of
+
+SMALL: dict[str, Any] = {"dim": 16, "depth": 1, "heads": 2, "ffn_dim": 16, "steps": 2, "num_validations": 1}
+
+
+def test_modality_follows_from_the_data(tmp_path: Path) -> None:
+    names = {"movie_reviews": "text", "cifar10_jpg": "image", "embedded": "image", "emotify": "audio"}
+    paths = {str(tmp_path): "image", str(tmp_path / "sounds.csv"): "audio", str(tmp_path / "notes.txt"): "text"}
+    assert {data: modality_of(data) for data in names | paths} == names | paths
+
+
+def test_settings_of_another_modality_are_refused() -> None:
+    for setting in ({"vocabulary": 300}, {"sound.patch": (16, 16)}):
+        with pytest.raises(uf.InputError, match=r"data=embedded: the settings of (text|sound)"):
+            build("pretrain", data="embedded", **SMALL, **setting)
+    with pytest.raises(uf.InputError, match=r"hidden_patches|share=1\.5"):
+        build("pretrain", data="embedded", hidden_patches=1.5, **SMALL)
+
+
+def test_subset_of_labels_has_the_given_size() -> None:
+    source = only_task(build("pictures", examples=100, **SMALL)).source
+    assert (len(source.split("train")), len(source.split("val"))) == (100, 200)
+    for examples in (0, 10**6):
+        with pytest.raises(uf.InputError, match=f"examples={examples}"):
+            build("pictures", examples=examples, **SMALL)
+
+
+@pytest.mark.slow
+def test_classifier_starts_from_hidden_patches(
+    tmp_path: Path, undrawn: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options: dict[str, Any] = {"out": tmp_path, "track": "off"}
+    [trained] = uf.run(load_experiment("pretrain"), data="embedded", **{"image.patch": 2}, **SMALL, **options)
+    assert set(trained.metrics) >= {f"test/digits/{metric}" for metric in ("r2", "mse")}
+    assert (trained.folder / "figures" / "reconstruction-digits.svg").exists()
+    assert "Reconstruction of hidden patches" in (trained.folder / "report.html").read_text()
+    run = str(trained.folder)
+    [tuned] = uf.run(
+        load_experiment("pictures"),
+        start=run,
+        examples=50,
+        patch=2,
+        stem=None,
+        positions="sinusoid",
+        **SMALL,
+        **options,
+    )
+    assert tuned.lineage["tokenizers"] == ["digits"]
+    assert tuned.lineage["pretraining"]["tokens"] == trained.budget["tokens"]
+    # Every command works for the new head, or refuses in one line.
+    picture = tmp_path / "a.png"
+    Image.new("L", (8, 8), 9).save(picture)
+    assert main(["predict", run, str(picture)]) == 2
+    assert "start=RUN" in capsys.readouterr().err
+    assert main(["embed", run, str(picture), "--out", str(tmp_path / "vectors.npy")]) == 0
+    assert main(["evaluate", run, str(tmp_path), "--out", str(tmp_path / "scores")]) == 0
+    assert {"r2", "mse"} <= json.loads((tmp_path / "scores" / "evaluation.json").read_text())["scores"].keys()
+    assert main(["show", "pretrain", "data=embedded", "image.patch=2"]) == 0
+    assert "MaskedReconstructionHead" in capsys.readouterr().out
