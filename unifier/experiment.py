@@ -295,6 +295,7 @@ class Experiment:
         for name, task in self.tasks.items():
             self._check_task(name, task)
             task.head.attach_trunk(self.trunk)
+            task.head.attach_tokenizer(task.tokenizer)
 
     def _check_task(self, name: str, task: Task) -> None:
         """Raise InputError if a task cannot be combined with the trunk or with the other tasks."""

@@ -39,6 +39,7 @@ class Network(nn.Module):
         self.tasks = tasks
         for task in tasks.values():
             task.head.attach_trunk(trunk)
+            task.head.attach_tokenizer(task.tokenizer)
 
     @classmethod
     def from_experiment(cls, experiment: Experiment) -> "Network":

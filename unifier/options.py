@@ -25,6 +25,7 @@ from unifier.experiment import Task, Training, fitted
 from unifier.heads.classification import ClassificationHead, Pooling, TaggingHead
 from unifier.heads.masked_language_modeling import MASK, MaskedLanguageModelingHead
 from unifier.heads.masked_reconstruction import MaskedReconstructionHead
+from unifier.heads.replaced_token_detection import ReplacedTokenDetectionHead
 from unifier.models.folder import find_model, read_vocabulary
 from unifier.objectives.masked_patches import MaskedPatches
 from unifier.objectives.masked_tokens import MaskedTokens
@@ -39,6 +40,7 @@ from unifier_tokenizers import (
     WaveformTokenizer,
 )
 from unifier_tokenizers.audio import AudioTokenizer
+from unifier_tokenizers.errors import check_choice
 from unifier_tokenizers.normalization import Normalization
 from unifier_tokenizers.stems import StemKind
 from unifier_tokenizers.text import Level
@@ -409,11 +411,35 @@ class MaskedTextConfig:
     """Number of subwords in the vocabulary; with start=RUN, the vocabulary of the trained model is used."""
     hidden_share: float = 0.15
     """Share of the subwords of a text that are hidden and predicted."""
+    objective: Literal["masked", "replaced"] = "masked"
+    """"masked" predicts the hidden subwords (BERT); "replaced" finds subwords that a generator replaced (ELECTRA)."""
+    generator_dim: int | None = None
+    """Number of features of a token in the generator of objective=replaced; None means dim / 2."""
 
     def build(self, source: Source, name: str, trunk: TrunkConfig, training: Training) -> Task:
-        """Create a task. The head predicts the hidden subwords with the tokenizer's embedding."""
+        """Create a task. The head predicts the hidden subwords with the tokenizer's embedding.
+
+        Raises:
+            InputError: If a setting does not belong to the objective.
+        """
+        check_choice("objective", self.objective, ("masked", "replaced"))
         subwords = learn_vocabulary(name, source, self.vocabulary, training, extra=(MASK,))
         tokenizer = SubwordTokenizer(subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
+        if self.objective == "replaced":
+            detector = ReplacedTokenDetectionHead(
+                subwords,
+                trunk.dim,
+                embedding=tokenizer.embedding,
+                generator_dim=self.generator_dim,
+                generator_depth=trunk.depth,
+                dropout=trunk.dropout,
+            )
+            hidden = MaskedTokens(subwords, self.hidden_share, mask_share=1.0, random_share=0.0)
+            return Task(source, tokenizer, detector, objective=hidden)
+        if self.generator_dim is not None:
+            raise InputError(
+                f"generator_dim={self.generator_dim}: only objective=replaced has a generator; leave it out"
+            )
         head = MaskedLanguageModelingHead(subwords, trunk.dim, embedding=tokenizer.embedding)
         return Task(source, tokenizer, head, objective=MaskedTokens(subwords, self.hidden_share))
 

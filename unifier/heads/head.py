@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from unifier.nn.attention import AttentionMode
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers import InputError, Tokens, Units
+from unifier_tokenizers import InputError, Tokenizer, Tokens, Units
 from unifier_tokenizers.configurable import Configurable
 
 IGNORE_INDEX = -100
@@ -155,6 +155,15 @@ class Head(Configurable, nn.Module, ABC):
 
         Raises:
             InputError: If the head cannot run the trunk.
+        """
+
+    def attach_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Store the task's tokenizer without registering its parameters in the head.
+
+        Only heads that change the input, such as `ReplacedTokenDetectionHead`, override this method.
+
+        Raises:
+            InputError: If the head cannot use the tokenizer.
         """
 
     @final

@@ -86,13 +86,13 @@ class MaskedLanguageModelingHead(Head):
             target: The ids (B, N) of the hidden tokens, and `IGNORE_INDEX` at all other places.
         """
         is_hidden = target != IGNORE_INDEX
-        hidden = to_compute_dtype(self.transform(_select(tokens, is_hidden)))
+        hidden = to_compute_dtype(self.transform(select_tokens(tokens, is_hidden)))
         return projected_cross_entropy(hidden, self.embedding.weight, target[is_hidden])
 
     def graph_output(self, tokens: Tokens) -> Tensor:
         """Return the probabilities (B, N, V) of the words at each place. Special entries have probability 0."""
         special = torch.tensor(self._special, device=tokens.mask.device)
-        return self._logits(tokens.matrix.mT).index_fill(-1, special, -math.inf).softmax(-1)
+        return self.logits(tokens.matrix.mT).index_fill(-1, special, -math.inf).softmax(-1)
 
     def predict(self, tokens: Tokens) -> list[list[list[Candidate]]]:
         """Return the likeliest words for every token of each example."""
@@ -117,8 +117,9 @@ class MaskedLanguageModelingHead(Head):
         is_hidden = target != IGNORE_INDEX
         counts, expected = is_hidden.sum(1).tolist(), target[is_hidden]
         nats, predicted = [expected.new_zeros(0, dtype=torch.float64)], [expected[:0]]
-        for rows, ids in zip(_select(tokens, is_hidden).split(CHUNK_ROWS), expected.split(CHUNK_ROWS), strict=True):
-            logits = self._logits(rows)
+        chunks = (part.split(CHUNK_ROWS) for part in (select_tokens(tokens, is_hidden), expected))
+        for rows, ids in zip(*chunks, strict=True):
+            logits = self.logits(rows)
             nats.append(functional.cross_entropy(logits, ids, reduction="none").detach().double())
             predicted.append(logits.argmax(-1))
         parts = (torch.cat(part).cpu().split(counts) for part in (nats, [expected], predicted))
@@ -148,15 +149,15 @@ class MaskedLanguageModelingHead(Head):
         gaps = (" · ".join(f"{word} {p:.0%}" for word, p in gap[:DESCRIBED_WORDS]) for gap in prediction)
         return " | ".join(gaps)
 
-    def _logits(self, rows: Tensor) -> Tensor:
+    def logits(self, rows: Tensor) -> Tensor:
         """Map the trunk's tokens (..., D) to logits (..., V) in float32."""
         return linear(to_compute_dtype(self.transform(rows)), self.embedding.weight).float()
 
     def _candidates(self, tokens: Tokens, places: Tensor) -> list[list[list[Candidate]]]:
         """Return the likeliest words at each of the places (B, N)."""
         found: list[list[Candidate]] = []
-        for rows in _select(tokens, places).split(CHUNK_ROWS):
-            logits = self._logits(rows)
+        for rows in select_tokens(tokens, places).split(CHUNK_ROWS):
+            logits = self.logits(rows)
             logits[:, self._special] = -math.inf  # A special entry is no word, and is never hidden in training.
             best = logits.softmax(-1).topk(min(TOP_WORDS, logits.shape[1] - len(self._special)))
             for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True):
@@ -172,7 +173,7 @@ def find_mask(vocabulary: Vocabulary) -> int:
     return vocabulary.extra[MASK]
 
 
-def _select(tokens: Tokens, places: Tensor) -> Tensor:
+def select_tokens(tokens: Tokens, places: Tensor) -> Tensor:
     """Return the tokens (R, D) at R places (B, N), in the order of the examples."""
     return tokens.matrix.mT.flatten(0, 1).index_select(0, places.flatten().nonzero()[:, 0])
 
