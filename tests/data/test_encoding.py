@@ -1,7 +1,13 @@
 """A split is encoded once, equally in one process and in several, and bad examples are named."""
 
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import final
 
 import pytest
@@ -158,3 +164,44 @@ def test_split_without_readable_examples_fails() -> None:
 def test_unsupported_targets_are_refused(first: Tensor, second: Tensor, problem: str) -> None:
     with pytest.raises(InputError, match=f"examples: example 1: .*{problem}"):
         encoded([Example(1, first), Example(1, second)])
+
+
+VICTIM = """
+import multiprocessing, signal, time, torch
+from unifier.data.encoding import ordered_map
+from unifier.data.source import Example
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+examples = [Example(k, None) for k in range(4000)]
+for k, _ in enumerate(ordered_map(examples, lambda example: (torch.zeros(1 << 16),), num_workers=2)):
+    if k == 300:
+        print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+        time.sleep(60)
+"""
+
+
+def is_running(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_a_terminated_process(number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", VICTIM], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as victim:
+        assert victim.stdout
+        workers = [int(word) for word in victim.stdout.readline().split()]
+        assert len(workers) == 2
+        assert all(map(is_running, workers))
+        time.sleep(0.5)  # The queue of the workers is full.
+        victim.send_signal(number)
+        victim.wait(30)
+    deadline = time.monotonic() + 10
+    while (alive := [worker for worker in workers if is_running(worker)]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for worker in alive:
+        os.kill(worker, signal.SIGKILL)
+    assert alive == []

@@ -1,6 +1,8 @@
 """Encoding of a split: every example is encoded once. Worker processes are used only if encoding is slow."""
 
+import ctypes
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,6 +31,9 @@ bytes."""
 MIN_SECONDS_FOR_WORKERS = 4.0
 """Worker processes are used if encoding would take more than `MIN_SECONDS_FOR_WORKERS` seconds. Starting worker
 processes takes about a second."""
+
+PR_SET_PDEATHSIG = 1
+"""Option of Linux's `prctl`: the signal that a process receives when its parent ends (linux/prctl.h)."""
 
 UNSIGNED_TO_SIGNED = frozenset({torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64})
 """Data types without negative numbers. Targets without negative numbers cannot be padded, because `IGNORE_INDEX` is
@@ -208,6 +213,7 @@ def ordered_map(
         sampler=range(CHUNK_EXAMPLES, len(examples)),
         num_workers=min(num_workers, -(-remaining // batch_size)),
         collate_fn=list,
+        worker_init_fn=_end_with_parent,
         # Without its own generator, the loader would draw from torch's global generator.
         # The random numbers of a run would then depend on the content of the cache.
         generator=torch.Generator(),
@@ -215,6 +221,16 @@ def ordered_map(
     disable = expected < MIN_SECONDS_FOR_WORKERS or not sys.stdout.isatty()
     results = track(loader, f"reading {desc}", transient=True, disable=disable)
     yield from map(_to_tensors, chain.from_iterable(results))
+
+
+def _end_with_parent(_: int) -> None:
+    """Let Linux kill this worker process when its parent has ended.
+
+    A worker of a killed parent would wait for space in the queue of its results, because the other workers also keep
+    the queue open.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def yield_readable(
