@@ -3,6 +3,9 @@
 import base64
 import hashlib
 import json
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -345,6 +348,28 @@ def test_wandb_run_whose_data_cannot_be_logged_is_closed(tmp_path: Path, monkeyp
     with pytest.raises(TypeError):
         open_wandb(tmp_path, data={"a": {"name": "digits", "sha256": "0"}})
     assert wandb.run is None, "an open run would receive the next run's metrics"
+
+
+@pytest.mark.slow
+def test_temporary_folders_of_a_killed_process_are_removed_by_the_next(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys\nfrom unifier.training.loggers import own_temporary_folder\n"
+        "with own_temporary_folder():\n    import wandb\n"
+        "from wandb.sdk.data_types._private import MEDIA_TMP\nprint(MEDIA_TMP.name)\nsys.stdout.flush()\n"
+        "os.kill(os.getpid(), signal.SIGKILL if sys.argv[1] == 'kill' else 0)"
+    )
+
+    def start(end: str) -> list[Path]:
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        command = [sys.executable, "-c", script, end]
+        used = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert tmp_path in Path(used.stdout.strip()).parents, used.stderr
+        return list(tmp_path.iterdir())
+
+    (tmp_path / "unifier-wandb-other-user").mkdir()
+    (left,) = (path for path in start("kill") if path.name != "unifier-wandb-other-user")
+    assert list(left.iterdir()), "W&B's folders are in the folder"
+    assert [path.name for path in start("finish")] == ["unifier-wandb-other-user"]
 
 
 def test_wandb_mode_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,21 +1,26 @@
 """Logs of a run's metrics: metrics.csv, Weights & Biases and TensorBoard."""
 
+import atexit
 import math
 import os
 import re
+import sys
+import tempfile
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, Literal, Protocol, cast, final
 
 from lightning.pytorch.loggers import Logger
 from requests.utils import get_netrc_auth
 
 from unifier.files import printable, read_csv, read_json, write_csv
+from unifier.folders import lock_temporary, remove_unlocked
 from unifier.models.folder import MODEL_FOLDER, list_model_files
 from unifier_tokenizers.errors import one_line
 
@@ -165,6 +170,35 @@ class TensorBoard:
         self.writer.close()
 
 
+TEMPORARY_PREFIX = f"unifier-wandb-{os.getuid()}-"
+"""The first letters of the names of temporary folders for W&B."""
+
+
+@contextmanager
+def own_temporary_folder() -> Generator[None]:
+    """Let W&B create its temporary folders in a folder of this process during W&B's import.
+
+    W&B removes its folders at the end of the process, but not after a SIGKILL. The folder is locked by this process, so
+    that a later process removes it if this process was killed.
+    """
+    if "wandb" in sys.modules:
+        yield
+        return
+    parent = Path(tempfile.gettempdir())
+    remove_unlocked(parent, TEMPORARY_PREFIX)
+    folder = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX))
+    stack = ExitStack()
+    with suppress(OSError):  # Some file systems have no locks.
+        stack.enter_context(lock_temporary(folder))
+    stack.callback(rmtree, folder, ignore_errors=True)
+    atexit.register(stack.close)
+    previous, tempfile.tempdir = tempfile.tempdir, str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = previous
+
+
 @final
 class WeightsAndBiases:
     """W&B run with the number of tokens as x-axis of all charts."""
@@ -197,7 +231,8 @@ class WeightsAndBiases:
             data: Name, hash and sizes of each task's data set, and the metrics that are errors. W&B shows the run as a
                 user of these data sets.
         """
-        import wandb
+        with own_temporary_folder():
+            import wandb
         from wandb.errors import CommError
 
         self.folder = folder
