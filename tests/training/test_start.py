@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from unifier import ClassificationHead, Experiment, PatchTokenizer, Task, Training, Transformer, load, run
+from unifier import ClassificationHead, Comparison, Experiment, PatchTokenizer, Task, Training, Transformer, load, run
 from unifier.config import load_experiment
 from unifier.datasets import Digits
 from unifier.experiment import Trainable
@@ -111,3 +111,28 @@ def test_model_that_does_not_fit_is_refused(
     with pytest.raises(InputError, match=named):
         run(digits, out=tmp_path / "runs", track="off", **given)
     assert not (tmp_path / "runs").exists()
+
+
+def low_rank() -> Experiment:
+    return digits(trainable="lora")
+
+
+def transfer() -> Comparison:
+    return Comparison(
+        "low",
+        [low_rank, digits],
+        modes=("transfer",),
+        trainable=("none",),
+        controls=(),
+        transfers=[(low_rank, digits)],
+        budget_unit="steps",
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_transfer_loads_the_merged_weights_of_low_rank_updates(tmp_path: Path) -> None:
+    start, _, frozen = run(transfer, out=tmp_path, track="off")
+    before, after = weights(start.folder), weights(frozen.folder)
+    assert (start.name, frozen.name) == ("low_rank", "digits")
+    assert all(torch.equal(before[name], after[name]) for name in before if name.startswith("trunk."))
