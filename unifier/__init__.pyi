@@ -25,6 +25,7 @@ from .heads.masked_language_modeling import MaskedLanguageModelingHead as Masked
 from .heads.masked_reconstruction import MaskedReconstructionHead as MaskedReconstructionHead
 from .heads.multi_label_next import MultiLabelNextHead as MultiLabelNextHead
 from .heads.prefix_lm import PrefixHead as PrefixHead
+from .heads.regression import RegressionHead as RegressionHead
 from .heads.replaced_token_detection import ReplacedTokenDetectionHead as ReplacedTokenDetectionHead
 from .heads.rnn_decoders import AdditiveHead as AdditiveHead
 from .heads.rnn_decoders import LuongHead as LuongHead

@@ -7,7 +7,7 @@ or computes a value from the data. `unifier show FILE` and `unifier run FILE --h
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, Literal, final
 
 from unifier.augmentation.audio import audio_tta, augment_audio
@@ -15,7 +15,7 @@ from unifier.augmentation.image import augment_images, image_tta
 from unifier.augmentation.mixup import Mixup
 from unifier.data.cache import fit_once
 from unifier.data.dataloader import Augmentation, TestTimeAugmentation
-from unifier.data.source import BadExamples, LabeledSource, Source, readable_examples
+from unifier.data.source import BadExamples, LabeledSource, Source, readable_examples, target_of
 from unifier.data.statistics import max_duration, median_duration, median_side
 from unifier.data.text_files import Duplicates
 from unifier.datasets.grammar import GrammarPairs
@@ -25,6 +25,7 @@ from unifier.experiment import Task, Training, fitted
 from unifier.heads.classification import ClassificationHead, Pooling, TaggingHead
 from unifier.heads.masked_language_modeling import MASK, MaskedLanguageModelingHead
 from unifier.heads.masked_reconstruction import MaskedReconstructionHead
+from unifier.heads.regression import target_moments
 from unifier.heads.replaced_token_detection import ReplacedTokenDetectionHead
 from unifier.models.folder import find_model, read_vocabulary
 from unifier.objectives.masked_patches import MaskedPatches
@@ -593,6 +594,27 @@ def learn_vocabulary(
         return Vocabulary.fit((text for pair in pairs for text in pair), size=size, level=level, extra=extra)
 
     return fitted(name, learn)
+
+
+def fitted_moments(source: LabeledSource) -> tuple[list[float], list[float]]:
+    """Return the mean and the standard deviation of each number of the training targets, for a `RegressionHead`.
+
+    A loaded or resumed run reads the numbers from the run's folder.
+    """
+
+    @cache
+    def moments() -> tuple[list[float], list[float]]:
+        train = source.split("train")
+        return target_moments(target_of(train, index) for index in range(len(train)))
+
+    mean, std = (
+        [
+            fitted(f"{source.name}-{name}-{k}", lambda k=k, part=part: moments()[part][k])
+            for k in range(len(source.labels))
+        ]
+        for part, name in enumerate(("mean", "std"))
+    )
+    return mean, std
 
 
 def learn_word_vocabulary(

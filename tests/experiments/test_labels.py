@@ -90,3 +90,21 @@ def test_masks_are_predicted_evaluated_and_laid_over_pictures(
     assert main(["evaluate", str(run), str(folder), "--out", str(tmp_path / "scores")]) == 2
     assert "4.png has 12 x 9 pixels, but its picture has 12 x 10" in capsys.readouterr().err
     assert main(["predict", str(run), str(folder / "images"), "--top-k", "1"]) == 2
+
+
+def test_numbers_of_texts_are_predicted_and_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "rooms.csv"
+    table.write_text("text,price\n" + "".join(f"{'big ' * (k % 4)}room {k},{100 + 50 * (k % 4)}\n" for k in range(120)))
+    settings = [f"data={table}", "columns=price", "text=text", "dim=32", "depth=1", "steps=80", "batch_tokens=256"]
+    settings += ["vocabulary=300", "num_validations=1"]
+    assert main(["run", "regression", *settings, "--out", str(tmp_path), "--track", "off"]) == 0
+    run = Path(capsys.readouterr().out.splitlines()[-1])
+    metrics = json.loads((run / "result.json").read_text())["metrics"]
+    assert metrics["test/rooms/r2"] > 80
+    (tmp_path / "new.csv").write_text("text,label\nbig big room 3,200\nroom 7,100\n")
+    assert main(["predict", str(run), str(tmp_path / "new.csv")]) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header == "input,number"
+    assert [float(row.split(",")[1]) for row in rows] == pytest.approx([200, 100], abs=30)
+    assert main(["evaluate", str(run), str(tmp_path / "new.csv"), "--out", str(tmp_path / "scores")]) == 0
+    assert json.loads((tmp_path / "scores" / "evaluation.json").read_text())["scores"]["mae"]["score"] < 30

@@ -19,6 +19,7 @@ from .mnist import MNIST as MNIST
 from .multi30k import Multi30k as Multi30k
 from .nuclei import MaskFolder as MaskFolder
 from .nuclei import Nuclei as Nuclei
+from .number_table import NumberTable as NumberTable
 from .parallel_text import ParallelText as ParallelText
 from .parallel_text import WithExtraPairs as WithExtraPairs
 from .plain_text import MovieReviews as MovieReviews

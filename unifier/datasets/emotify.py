@@ -8,7 +8,7 @@ from unifier.data.audio_files import read_audio
 from unifier.data.dataset import Examples, LabeledFile, from_files
 from unifier.data.download import require_file
 from unifier.data.readers import hash_files, parse_integer, parse_number, read_labels_table
-from unifier.data.source import ScoreRange, SplitName, accuracy_range, data_folder
+from unifier.data.source import NO_SCORE_RANGE, ScoreRange, SplitName, accuracy_range, data_folder
 from unifier.data.splits import rotate_folds, select_part
 from unifier.datasets.class_folders import is_outside_name
 from unifier_tokenizers import InputError
@@ -45,6 +45,7 @@ EMOTIFY_SCORE_RANGES = {
         0.694,
         "logistic regression on statistics of MFCCs, artist-disjoint folds, measured by the maintainers of this copy",
     ),
+    "shares": ScoreRange("r2", 0.0, None, NO_SCORE_RANGE),
 }
 
 
@@ -61,7 +62,8 @@ class Emotify:
     """Emotify: 400 clips of 30 seconds, 100 clips of each genre, in five folds. No artist is in two folds.
 
     The input is an `Audio` (samples,) at 16 kHz. The target is the genre, or a tuple of the emotions that at least a
-    third of the listeners felt. The data set may only be used for non-commercial purposes.
+    third of the listeners felt, or the share of the listeners who felt each emotion. The data set may only be used for
+    non-commercial purposes.
 
     The data folder contains a reduced copy of Emotify (mono, 16 kHz, 30 s), which cannot be downloaded.
 
@@ -73,17 +75,18 @@ class Emotify:
     folds = EMOTIFY_FOLDS
 
     def __init__(
-        self, target: Literal["genre", "tags"] = "genre", *, fold: int = 0, data: str | Path | None = None
+        self, target: Literal["genre", "tags", "shares"] = "genre", *, fold: int = 0, data: str | Path | None = None
     ) -> None:
         """Choose the target and the fold.
 
         Args:
-            target: "genre" for the genres, or "tags" for the emotions.
+            target: "genre" for the genres, "tags" for the emotions, or "shares" for the share of the listeners who felt
+                each emotion, from 0 to 1.
             fold: The fold to test on. The next fold is the val split (fold 0 after fold 4). The remaining three folds
                 are the train split.
             data: The folder with the files of the data set. None means the default folder; see `data_folder`.
         """
-        self.target = check_choice("target", target, ("genre", "tags"))
+        self.target = check_choice("target", target, ("genre", "tags", "shares"))
         self.fold = check_choice("fold", fold, EMOTIFY_FOLDS)
         self.labels = EMOTIFY_GENRES if target == "genre" else EMOTIONS
         self.score_range = EMOTIFY_SCORE_RANGES[self.target]
@@ -118,7 +121,7 @@ class Emotify:
     def _clips(self) -> list[EmotifyClip]:
         tracks = self._folder / "tracks.csv"
         rows = read_labels_table(tracks, ("file", "genre", "artist", "fold"))
-        emotions = _read_emotions(self._folder / "emotions.csv")
+        emotions = _read_emotions(self._folder / "emotions.csv", shares=self.target == "shares")
         clips: list[EmotifyClip] = []
         for line, cells in rows:
             location = f"{tracks}, line {line}"
@@ -133,12 +136,13 @@ class Emotify:
         return clips
 
 
-def _read_emotions(table: Path) -> dict[str, tuple[str, ...]]:
-    """Return the emotions of each file in emotions.csv."""
-    emotions: dict[str, tuple[str, ...]] = {}
+def _read_emotions(table: Path, *, shares: bool) -> dict[str, tuple[str, ...] | tuple[float, ...]]:
+    """Return the emotions of each file in emotions.csv, or the share of the listeners who felt each emotion."""
+    emotions: dict[str, tuple[str, ...] | tuple[float, ...]] = {}
     for line, cells in read_labels_table(table, ("file", "n_annotators", *EMOTIONS)):
         numbers = {name: parse_number(cells[name], f"{table}, line {line}") for name in ("n_annotators", *EMOTIONS)}
-        emotions[cells["file"]] = _frequent_emotions(numbers, numbers["n_annotators"])
+        all_shares = tuple(numbers[name] for name in EMOTIONS)
+        emotions[cells["file"]] = all_shares if shares else _frequent_emotions(numbers, numbers["n_annotators"])
     return emotions
 
 

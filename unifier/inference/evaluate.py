@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from unifier.data.audio_files import AUDIO_SUFFIXES
 from unifier.data.image_files import IMAGE_SUFFIXES
 from unifier.data.inputs import AudioReader, ImageReader, InputReader, TextReader
+from unifier.data.readers import parse_number
 from unifier.datasets.class_folders import files_by_class
 from unifier.datasets.nuclei import masked_pictures, read_mask, read_masked_picture
 from unifier.datasets.parallel_text import ParallelText
@@ -21,6 +22,7 @@ from unifier.datasets.token_labels import read_sentences
 from unifier.files import printable, write_json, write_text
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.head import Head
+from unifier.heads.regression import RegressionHead
 from unifier.heads.score_intervals import score_intervals, wilson_interval
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.text_generation import TextGenerationHead
@@ -36,7 +38,7 @@ from unifier.report.plot_style import plot_style, render_svg
 from unifier_tokenizers import InputError
 
 LABEL = "label"
-"""Column of a table with the target of each input. The tags of a tagger are separated by semicolons."""
+"""Column of a table with the target of each input. Tags of a tagger and several numbers are separated by ";"."""
 
 TEST_SPLIT = "test"
 """The split that is evaluated if a folder or a table has several splits."""
@@ -202,6 +204,8 @@ def parse_target(head: Head, example: Input) -> Any:
         target = read_mask(Path(cell), len(head.labels))
     elif isinstance(head, TokenClassificationHead):
         target = cell.split()
+    elif isinstance(head, RegressionHead):
+        target = [parse_number(number, f"{example.place}, {LABEL}") for number in cell.split(";")]
     elif isinstance(head, TaggingHead):
         target = [tag.strip() for tag in cell.split(";") if tag.strip()]
     try:

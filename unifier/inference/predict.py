@@ -20,6 +20,7 @@ from unifier.files import create_temporary, print_status
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.head import Head
 from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
+from unifier.heads.regression import RegressionHead
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import TokenClassificationHead, describe_labels
@@ -39,6 +40,7 @@ COLUMNS: dict[type[Head], str] = {
     TokenClassificationHead: "labels",
     MaskedLanguageModelingHead: "word",
     SegmentationHead: "shares",
+    RegressionHead: "number",
 }
 """Name of the column with the answers of a head. The default is "text" for written texts, else "label"."""
 

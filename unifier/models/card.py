@@ -8,6 +8,7 @@ from unifier.augmentation.image import ImageViews
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.head import Head
 from unifier.heads.masked_language_modeling import MASK, MaskedLanguageModelingHead
+from unifier.heads.regression import RegressionHead
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import TokenClassificationHead
@@ -85,6 +86,8 @@ def _describe_task(name: str, task: ModelTask) -> str:
     elif isinstance(task.head, TokenClassificationHead):
         listed = ", ".join(map(_plain, task.head.labels[:MAX_LABELS]))
         does = f"gives each token of {noun} one of {len(task.head.labels):,} labels: {listed}."
+    elif isinstance(task.head, RegressionHead):
+        does = f"predicts these numbers for {noun}: {', '.join(map(_plain, task.head.names))}."
     elif isinstance(task.head, SegmentationHead):
         listed = ", ".join(map(_plain, task.head.labels))
         does = f"gives each pixel of {noun} one of {len(task.head.labels):,} classes: {listed}."
@@ -203,6 +206,8 @@ def _answer(task: ModelTask) -> Iterable[str]:
     elif isinstance(head, TokenClassificationHead):
         path = "sequence without an I-TYPE that continues no entity" if head.marks_entities else "label of each token"
         yield f"The answer is the most probable {path}: a softmax over {len(head.labels):,} logits per token."
+    elif isinstance(head, RegressionHead):
+        yield "The model's numbers are multiplied by `std`, and `mean` is added (arguments of the head in config.json)."
     elif isinstance(head, SegmentationHead):
         yield (
             f"The model joins the patches of {head.patch} x {head.patch} pixels to a picture of logits. The answer is "

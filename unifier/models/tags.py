@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
+from unifier.heads.regression import RegressionHead
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import TokenClassificationHead
@@ -18,6 +19,7 @@ TASK_TAGS = {
     TaggingHead: "tagging",
     TokenClassificationHead: "token-classification",
     MaskedLanguageModelingHead: "fill-mask",
+    RegressionHead: "regression",
     SegmentationHead: "segmentation",
 }
 
