@@ -26,7 +26,7 @@ DROP = """([element, bytes]) => {
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return make_model("picture", "sound", "text", "translation", "mixture")
+    return make_model("picture", "sound", "text", "translation", "mixture", "caption")
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +106,20 @@ def test_translation_is_stepped_through_by_keyboard(page: Page, model: Model) ->
     expect(page.locator("#step .bars li")).to_have_count(5)
     units = model.tasks["translation"].tokenizer.encode("one two")
     expect(page.locator("#step .tokens > *")).to_have_count(units.values.shape[-1])
+
+
+def test_steps_of_a_caption_are_drawn_on_the_picture(page: Page, tmp_path: Path) -> None:
+    page.select_option("#task", "caption")
+    (tmp_path / "one.png").write_bytes(picture(1))
+    page.set_input_files("input[type=file]", tmp_path / "one.png")
+    expect(page.locator(".texts button")).to_have_count(5)
+    canvas = page.locator(".picture canvas")
+    assert canvas.evaluate(PAINTED)
+    first = canvas.evaluate("canvas => canvas.toDataURL()")
+    page.focus("#steps [aria-pressed=true]")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#step")).to_contain_text("step 2")
+    assert canvas.evaluate("canvas => canvas.toDataURL()") != first
 
 
 def test_sound_is_recorded_or_chosen(page: Page, tmp_path: Path) -> None:
