@@ -10,7 +10,7 @@ CHAOS_MINUTES ?= 60
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.venv/bin/uv pip install --system-certs --compile-bytecode --python .venv/bin/python \
-		--constraints constraints.txt --editable '.[dev,tensorboard,bench,serve,parquet,onnx]'
+		--constraints constraints.txt --editable '.[dev,tensorboard,bench,serve,parquet,onnx,hf]'
 	touch $@
 
 demo: .venv/installed  ## compare three modalities on one trunk

@@ -2,7 +2,7 @@
 
 import unifier as uf
 from unifier.datasets import create_text_dataset
-from unifier.options import ClassifierConfig, Level, TrunkConfig, learn_vocabulary
+from unifier.options import ClassifierConfig, Level, TrunkConfig, learn_vocabulary, load_tokenizer
 
 TRUNK = TrunkConfig(depth=2, heads=4, ffn_dim=256, dropout=0.3)
 TRAINING = uf.Training(optimizer="muon", learning_rate=2e-3, precision="bf16")
@@ -15,6 +15,7 @@ def text_classification(
     label: str | None = None,
     vocabulary: int = 4000,
     level: Level = "bpe",
+    tokenizer: str | None = None,
     trunk: TrunkConfig = TRUNK,
     head: ClassifierConfig = ClassifierConfig(),
     training: uf.Training = TRAINING,
@@ -27,11 +28,15 @@ def text_classification(
         label: The name of the file's column with the labels; None means "label".
         vocabulary: Number of subwords in the vocabulary; with start=RUN, the vocabulary of the trained model is used.
         level: Kind of subword: bpe, wordpiece, unigram, word, character or byte.
+        tokenizer: Pretrained vocabulary and embeddings, as hf:MODEL; None means a learned vocabulary.
     """
     source = create_text_dataset(data, text=text, label=label)
-    subwords = learn_vocabulary(source.name, source, vocabulary, training, level=level)
-    tokenizer = uf.SubwordTokenizer(subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
-    task = uf.Task(source, tokenizer, head.build(source, trunk.dim, class_token=False))
+    if tokenizer is not None:
+        embedder = load_tokenizer(tokenizer, trunk)
+    else:
+        subwords = learn_vocabulary(source.name, source, vocabulary, training, level=level)
+        embedder = uf.SubwordTokenizer(subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
+    task = uf.Task(source, embedder, head.build(source, trunk.dim, class_token=tokenizer is not None))
     return uf.Experiment(trunk.build(), {source.name: task}, training.sized_for(source, source.name))
 
 

@@ -53,6 +53,7 @@ from .tokenization import Mixture as Mixture
 from .tokenization import PatchTokenizer as PatchTokenizer
 from .tokenization import PianoRollTokenizer as PianoRollTokenizer
 from .tokenization import PositionalEncoding as PositionalEncoding
+from .tokenization import PretrainedTextTokenizer as PretrainedTextTokenizer
 from .tokenization import SubwordTokenizer as SubwordTokenizer
 from .tokenization import Tokenizer as Tokenizer
 from .tokenization import Tokens as Tokens

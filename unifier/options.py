@@ -31,11 +31,13 @@ from unifier.models.folder import find_model, read_vocabulary
 from unifier.objectives.masked_patches import MaskedPatches
 from unifier.objectives.masked_tokens import MaskedTokens
 from unifier.trunks.factory import Positions, create_trunk, input_positions
+from unifier.trunks.huggingface import HF, load_hf_tokenizer
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import (
     FrameTokenizer,
     InputError,
     PatchTokenizer,
+    PretrainedTextTokenizer,
     SubwordTokenizer,
     Vocabulary,
     WaveformTokenizer,
@@ -71,7 +73,7 @@ class TrunkConfig:
     """Settings for the architecture and the size of the trunk."""
 
     trunk: str = "transformer"
-    """Architecture: transformer, mean_attention, gru, lstm, convolutional, or timm:MODEL (a pretrained model)."""
+    """Architecture: transformer, mean_attention, gru, lstm, convolutional, or timm:MODEL or hf:MODEL (pretrained)."""
     dim: int = 128
     """D, the number of features of a token."""
     depth: int = 4
@@ -615,6 +617,20 @@ def fitted_moments(source: LabeledSource) -> tuple[list[float], list[float]]:
         for part, name in enumerate(("mean", "std"))
     )
     return mean, std
+
+
+def load_tokenizer(name: str, trunk: TrunkConfig) -> PretrainedTextTokenizer:
+    """Load the tokenizer of a pretrained model for text, named hf:FOLDER or hf:USER/NAME.
+
+    Raises:
+        InputError: The model has no such tokenizer, or another width than the trunk.
+    """
+    if not name.startswith(HF):
+        raise InputError(f"tokenizer={name}: give hf:FOLDER or hf:USER/NAME, or leave the setting out")
+    tokenizer = load_hf_tokenizer(name.removeprefix(HF), dropout=trunk.dropout)
+    if tokenizer.dim != trunk.dim:
+        raise InputError(f"dim={trunk.dim}, but tokenizer={name} has D = {tokenizer.dim}: set dim={tokenizer.dim}")
+    return tokenizer
 
 
 def learn_word_vocabulary(

@@ -9,6 +9,7 @@ from .mixture import Mixture as Mixture
 from .piano_roll import PianoRollTokenizer as PianoRollTokenizer
 from .positions import PositionalEncoding as PositionalEncoding
 from .positions import rope_frequencies as rope_frequencies
+from .pretrained_text import PretrainedTextTokenizer as PretrainedTextTokenizer
 from .testing import ContractError as ContractError
 from .testing import check_tokenizer as check_tokenizer
 from .text import MarkedText as MarkedText

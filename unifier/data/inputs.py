@@ -18,6 +18,7 @@ from unifier_tokenizers import (
     MarkedText,
     Mixture,
     PatchTokenizer,
+    PretrainedTextTokenizer,
     SubwordTokenizer,
     Tokenizer,
     WordTokenizer,
@@ -164,4 +165,8 @@ def reader_of(source: object, tokenizer: Tokenizer, *, marked: bool = False) -> 
         return ImageReader(1 if tokenizer.channels == 1 else 3)
     if isinstance(tokenizer, AudioTokenizer):
         return AudioReader()
-    return TextReader(marked) if isinstance(tokenizer, SubwordTokenizer | WordTokenizer) else RawReader()
+    return (
+        TextReader(marked)
+        if isinstance(tokenizer, SubwordTokenizer | WordTokenizer | PretrainedTextTokenizer)
+        else RawReader()
+    )

@@ -14,7 +14,15 @@ from unifier.heads.generation import topk
 from unifier.heads.text_generation import AttentiveTextHead, TextGenerationHead
 from unifier.inference.model import Model
 from unifier.nn.precision import to_compute_dtype
-from unifier_tokenizers import NO_POSITION, PatchTokenizer, SubwordTokenizer, Tokens, Units, pad_columns
+from unifier_tokenizers import (
+    NO_POSITION,
+    PatchTokenizer,
+    PretrainedTextTokenizer,
+    SubwordTokenizer,
+    Tokens,
+    Units,
+    pad_columns,
+)
 from unifier_tokenizers.audio import AudioTokenizer
 from unifier_tokenizers.text import BOS, EOS
 
@@ -86,13 +94,13 @@ def explain_attention(model: Model, task: str, units: Units) -> InputAttention |
     trunk, tokenizer, head = model.network.trunk, model.tasks[task].tokenizer, model.tasks[task].head
     if not has_input_attention(trunk, head) or units.values.shape[-1] > MAX_EXPLAINED_TOKENS:
         return None
-    if not isinstance(tokenizer, PatchTokenizer | AudioTokenizer | SubwordTokenizer):
+    if not isinstance(tokenizer, PatchTokenizer | AudioTokenizer | SubwordTokenizer | PretrainedTextTokenizer):
         return None
     with model.inference_mode():
         received = received_attention(trunk, head, embed_units(model, task, units))
     located = units.positions[0] != NO_POSITION
     values = _rounded(received[located])
-    if isinstance(tokenizer, SubwordTokenizer):
+    if isinstance(tokenizer, SubwordTokenizer | PretrainedTextTokenizer):
         return InputAttention(values, tokens=tokenizer.vocabulary.tokens(units.values[located].tolist()))
     if isinstance(tokenizer, AudioTokenizer):
         return InputAttention(values, seconds=_rounded(tokenizer.position_values(units)[0, located]))

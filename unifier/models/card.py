@@ -16,12 +16,20 @@ from unifier.models.config import class_path, is_own
 from unifier.models.folder import ModelTask, StoredModel
 from unifier.models.preprocessing import Names, describe_preprocessing
 from unifier.models.tags import pipeline_tag, run_tags
-from unifier_tokenizers import Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer, WordTokenizer
+from unifier_tokenizers import (
+    Mixture,
+    PatchTokenizer,
+    PretrainedTextTokenizer,
+    SubwordTokenizer,
+    Tokenizer,
+    WordTokenizer,
+)
 from unifier_tokenizers.audio import AudioTokenizer
 
 INPUTS = {
     SubwordTokenizer: ("a text", '"a text"'),
     WordTokenizer: ("a text", '"a text"'),
+    PretrainedTextTokenizer: ("a text", '"a text"'),
     PatchTokenizer: ("a picture", '"picture.png"'),
     AudioTokenizer: ("a sound", '"sound.wav"'),
 }

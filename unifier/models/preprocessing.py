@@ -10,6 +10,7 @@ from unifier_tokenizers import (
     FrameTokenizer,
     Mixture,
     PatchTokenizer,
+    PretrainedTextTokenizer,
     SubwordTokenizer,
     Tokenizer,
     WaveformTokenizer,
@@ -180,6 +181,16 @@ def _describe_words(tokenizer: WordTokenizer, reader: InputReader, names: Names)
     ]
 
 
+def _describe_pretrained_text(tokenizer: PretrainedTextTokenizer, reader: InputReader, names: Names) -> list[str]:
+    return [
+        "Encode the text with Hugging Face's `tokenizers.Tokenizer.from_file(...)`, whose attribute "
+        "`encode_special_tokens` is set to True, and its method `encode(text)`, which adds the special entries. The "
+        f"file is {names.vocabulary}, with {len(tokenizer.vocabulary):,} entries.",
+        "The values (int64, N) are the ids, and the positions (int64, 1 x N) count from 0. An input may have at most "
+        f"{tokenizer.length:,} tokens.",
+    ]
+
+
 def _describe_mixture(tokenizer: Mixture, reader: InputReader, names: Names) -> list[str]:
     steps = list[str]()
     for index, (member, part) in enumerate(tokenizer.members.items(), start=1):
@@ -204,6 +215,7 @@ DESCRIPTIONS: dict[type, Callable[[Any, InputReader, Names], list[str]]] = {
     WaveformTokenizer: _describe_audio,
     SubwordTokenizer: _describe_text,
     WordTokenizer: _describe_words,
+    PretrainedTextTokenizer: _describe_pretrained_text,
     Mixture: _describe_mixture,
 }
 """The function that describes the preparation for each class of tokenizer."""
@@ -247,4 +259,6 @@ def preprocessing_facts(tokenizer: Tokenizer, reader: InputReader) -> dict[str, 
         facts |= {"norm.mean": tokenizer.norm.mean.tolist(), "norm.std": tokenizer.norm.std.tolist()}
     elif isinstance(tokenizer, SubwordTokenizer | WordTokenizer):
         facts |= {"pad": PAD, "unknown": UNK, "begin": BOS, "end": EOS}
+    elif isinstance(tokenizer, PretrainedTextTokenizer):
+        facts["max_position"] = tokenizer.length
     return facts

@@ -9,10 +9,23 @@ from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import TokenClassificationHead
 from unifier.network import TaskModules
-from unifier_tokenizers import Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer, WordTokenizer
+from unifier_tokenizers import (
+    Mixture,
+    PatchTokenizer,
+    PretrainedTextTokenizer,
+    SubwordTokenizer,
+    Tokenizer,
+    WordTokenizer,
+)
 from unifier_tokenizers.audio import AudioTokenizer
 
-MODALITY_TAGS = {SubwordTokenizer: "text", WordTokenizer: "text", PatchTokenizer: "image", AudioTokenizer: "audio"}
+MODALITY_TAGS = {
+    SubwordTokenizer: "text",
+    WordTokenizer: "text",
+    PretrainedTextTokenizer: "text",
+    PatchTokenizer: "image",
+    AudioTokenizer: "audio",
+}
 TASK_TAGS = {
     TextGenerationHead: "translation",
     ClassificationHead: "classification",

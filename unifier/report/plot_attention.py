@@ -18,7 +18,15 @@ from torch import Tensor
 
 from unifier.files import printable, write_text
 from unifier.report.plot_style import FIGURE_STYLE, plot_style
-from unifier_tokenizers import NO_POSITION, FrameTokenizer, PatchTokenizer, SubwordTokenizer, Tokenizer, Units
+from unifier_tokenizers import (
+    NO_POSITION,
+    FrameTokenizer,
+    PatchTokenizer,
+    PretrainedTextTokenizer,
+    SubwordTokenizer,
+    Tokenizer,
+    Units,
+)
 from unifier_tokenizers.audio import AudioTokenizer
 from unifier_tokenizers.image import to_array
 
@@ -48,7 +56,7 @@ CHARACTER, LINE = 0.1, 0.42
 """Width of a character and height of a line of a text, in inches. The font has characters of equal width."""
 
 
-DRAWN_TOKENIZERS = (PatchTokenizer, AudioTokenizer, SubwordTokenizer)
+DRAWN_TOKENIZERS = (PatchTokenizer, AudioTokenizer, SubwordTokenizer, PretrainedTextTokenizer)
 """Tokenizers whose inputs `draw_received` draws."""
 
 
@@ -82,7 +90,7 @@ def draw_received(path: Path, raw: Any, tokenizer: Tokenizer, units: Units, rece
             start, end = float(times[0]) - margin, float(times[-1]) + margin
         draw_over_audio(path, spectrogram, (start, end), times.numpy(), mean.numpy(), title)
     else:
-        assert isinstance(tokenizer, SubwordTokenizer)
+        assert isinstance(tokenizer, SubwordTokenizer | PretrainedTextTokenizer)
         ids = units.values[located].tolist()
         draw_over_text(
             path, tokenizer.vocabulary.tokens(ids), tokenizer.vocabulary.word_ids(ids), values.numpy(), title

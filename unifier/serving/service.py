@@ -20,7 +20,7 @@ from unifier.inference.predict import answers_of
 from unifier.inference.stream import encode_input
 from unifier.serving.batching import Batcher
 from unifier.serving.schema import LabelAnswer, PredictAnswer, Prediction, PredictRequest
-from unifier_tokenizers import InputError, SubwordTokenizer, Units
+from unifier_tokenizers import InputError, PretrainedTextTokenizer, SubwordTokenizer, Units
 
 MAX_INPUTS = 256
 """Maximum number of inputs in a request."""
@@ -170,7 +170,7 @@ class PredictionService:
         if job.explain:
             (units,) = job.inputs
             prediction.attention, prediction.size = explain_attention(self.model, job.task, units), job.size
-            if isinstance(task.tokenizer, SubwordTokenizer):
+            if isinstance(task.tokenizer, SubwordTokenizer | PretrainedTextTokenizer):
                 prediction.tokens = task.tokenizer.vocabulary.tokens(units.values.tolist())
             if isinstance(head, TextGenerationHead):
                 prediction.texts = explain_texts(self.model, job.task, units, NUM_TEXTS)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from unifier.experiment import Experiment
 from unifier.models.folder import StoredModel, find_model, read_model
-from unifier_tokenizers import InputError, SubwordTokenizer, Tokenizer, WordTokenizer
+from unifier_tokenizers import InputError, PretrainedTextTokenizer, SubwordTokenizer, Tokenizer, WordTokenizer
 
 COSTS = ("tokens", "flops", "seconds")
 """The costs of a trained model that a run that starts from the model inherits."""
@@ -80,8 +80,16 @@ def _load_tokenizer(name: str, tokenizer: Tokenizer, stored: StoredModel) -> boo
 def _is_equal(tokenizer: Tokenizer, trained: Tokenizer) -> bool:
     if type(tokenizer) is not type(trained) or _difference(tokenizer.state_dict(), trained.state_dict()) is not None:
         return False
-    texts = [part for part in tokenizer.modules() if isinstance(part, SubwordTokenizer | WordTokenizer)]
-    trained_texts = [part for part in trained.modules() if isinstance(part, SubwordTokenizer | WordTokenizer)]
+    texts = [
+        part
+        for part in tokenizer.modules()
+        if isinstance(part, SubwordTokenizer | WordTokenizer | PretrainedTextTokenizer)
+    ]
+    trained_texts = [
+        part
+        for part in trained.modules()
+        if isinstance(part, SubwordTokenizer | WordTokenizer | PretrainedTextTokenizer)
+    ]
     return all(
         part.vocabulary.codec.to_str() == other.vocabulary.codec.to_str()
         for part, other in zip(texts, trained_texts, strict=True)

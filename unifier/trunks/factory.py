@@ -1,4 +1,4 @@
-"""Create a trunk by name, or from the weights of a vision transformer in timm."""
+"""Create a trunk by name, or from the weights of a pretrained model, such as a vision transformer in timm."""
 
 import difflib
 from typing import Any, Literal, cast
@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from unifier.trunks.convolutional import ConvolutionalTrunk
+from unifier.trunks.huggingface import HF, load_hf_trunk
 from unifier.trunks.mean_attention import MeanAttentionTrunk
 from unifier.trunks.recurrent import RecurrentTrunk
 from unifier.trunks.transformer import Transformer
@@ -15,7 +16,7 @@ from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice, one_line
 from unifier_tokenizers.positions import PositionKind
 
-TRUNK_NAMES = ("transformer", "mean_attention", "gru", "lstm", "convolutional", "timm:<model>")
+TRUNK_NAMES = ("transformer", "mean_attention", "gru", "lstm", "convolutional", "timm:<model>", "hf:<model>")
 
 Positions = PositionKind | Literal["rotary"]
 """The kind of positional encoding. A transformer applies "rotary". Tokenizers add all other kinds of positions."""
@@ -52,8 +53,9 @@ def create_trunk(
     equal `dim` and `depth` can have different numbers of parameters.
 
     Args:
-        name: One of `TRUNK_NAMES`. "timm:NAME" loads the trained weights of a timm model with `load_timm_trunk`. A timm
-            model determines all sizes of the trunk.
+        name: One of `TRUNK_NAMES`. "timm:NAME" loads the trained weights of a timm model with `load_timm_trunk`, and
+            "hf:NAME" the weights of an encoder of transformers with `load_hf_trunk`. Such a model determines all sizes
+            of the trunk.
         dim: D, the width of the tokens.
         depth: The number of layers.
         heads: The number of attention heads of a transformer. The default is `default_heads(dim)`.
@@ -70,8 +72,8 @@ def create_trunk(
         attention_stride: See `Transformer`.
 
     Raises:
-        InputError: If the name is unknown, or if the D of a timm model is not `dim`. Rotary positions and the arguments
-            from `qk_norm` to `attention_stride` raise the error for every trunk except "transformer".
+        InputError: If the name is unknown, or if the D of a pretrained model is not `dim`. Rotary positions and the
+            arguments from `qk_norm` to `attention_stride` raise the error for every trunk except "transformer".
     """
     rotary = positions == "rotary"
     transformer_options = {
@@ -88,8 +90,9 @@ def create_trunk(
             raise InputError(
                 f"{option} needs trunk=transformer, but trunk={name}: leave out this option, or change the trunk"
             )
-    if name.startswith("timm:"):
-        trunk = load_timm_trunk(name.removeprefix("timm:"))
+    if name.startswith(("timm:", HF)):
+        model = name.partition(":")[2]
+        trunk = load_hf_trunk(model, dropout=dropout) if name.startswith(HF) else load_timm_trunk(model)
         if trunk.dim != dim:
             raise InputError(f"dim={dim}, but the trunk {name} has D = {trunk.dim}: set dim={trunk.dim}")
         return trunk
