@@ -115,7 +115,10 @@ def subwords(head: Callable[..., Head]) -> tuple[Any, Head]:
         ("transformer", lambda: subwords(uf.HardAttentionHead)),
         ("convolutional", lambda: (WordTokenizer(VOCABULARY, D), TokenClassificationHead(LABELS, D))),
         ("transformer", masked_words),
-        ("mean", lambda: (PatchTokenizer(D, stem="pooled"), uf.ClassificationHead(LABELS, D, pooling="attention"))),
+        (
+            "mean_attention",
+            lambda: (PatchTokenizer(D, stem="pooled"), uf.ClassificationHead(LABELS, D, pooling="attention")),
+        ),
         ("transformer", lambda: (uf.WaveformTokenizer(D, normalize="example"), uf.TaggingHead(LABELS, D))),
         ("transformer", lambda: (uf.FrameTokenizer(D, stack=4, stem="strided"), uf.TaggingHead(LABELS, D))),
     ],
