@@ -48,6 +48,9 @@ def test_classifier_starts_from_hidden_patches(
     assert (trained.folder / "figures" / "reconstruction-digits.svg").exists()
     assert "Reconstruction of hidden patches" in (trained.folder / "report.html").read_text()
     run = str(trained.folder)
+    card = (trained.folder / "model" / "README.md").read_text()
+    assert "pipeline_tag: image-feature-extraction" in card
+    assert "model.embed(" in card
     [tuned] = uf.run(
         load_experiment("pictures"),
         start=run,

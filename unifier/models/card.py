@@ -8,6 +8,7 @@ from unifier.augmentation.image import ImageViews
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.head import Head
 from unifier.heads.masked_language_modeling import MASK, MaskedLanguageModelingHead
+from unifier.heads.masked_reconstruction import MaskedReconstructionHead
 from unifier.heads.regression import RegressionHead
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.text_generation import TextGenerationHead
@@ -103,6 +104,8 @@ def _describe_task(name: str, task: ModelTask) -> str:
         does = f"writes a text in the language `{_plain(task.head.language)}` for {noun}."
     elif isinstance(task.head, MaskedLanguageModelingHead):
         does = f"gives the likeliest words for each gap, `{_plain(MASK)}`, of {noun}, with probabilities."
+    elif isinstance(task.head, MaskedReconstructionHead):
+        does = f"was trained to predict hidden parts of {noun}, and gives vectors, or a start for other models."
     else:
         does = f"answers {noun} with the class `{type(task.head).__name__}`."
     return f"- **{_plain(name)}** {does}"
@@ -127,11 +130,12 @@ def _use(model: StoredModel) -> list[str]:
     classes = f", classes=[{', '.join(own)}]" if own else ""
     chosen = f", task={_quote(name)}" if len(model.tasks) > 1 else ""
     example = f'"a {MASK} text"' if task.head.marked_text else _input(task.tokenizer)[1]
+    method = "embed" if isinstance(task.head, MaskedReconstructionHead) else "predict"
     return [
         "```python",
         "import unifier as uf  # pip install unifier-torch",
         f'model = uf.load("path/to/this/folder"{classes})  # or "hub:USER/NAME"',
-        f"print(model.predict([{example}]{chosen}))",
+        f"print({'*' if method == 'embed' else ''}model.{method}([{example}]{chosen}))",
         "```",
         *(["", f"The classes {', '.join(own)} are not part of unifier."] if own else []),
     ]

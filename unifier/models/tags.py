@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
+from unifier.heads.masked_reconstruction import MaskedReconstructionHead
 from unifier.heads.regression import RegressionHead
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.text_generation import TextGenerationHead
@@ -33,6 +34,7 @@ TASK_TAGS = {
     TokenClassificationHead: "token-classification",
     MaskedLanguageModelingHead: "fill-mask",
     RegressionHead: "regression",
+    MaskedReconstructionHead: "reconstruction",
     SegmentationHead: "segmentation",
 }
 
@@ -44,6 +46,8 @@ PIPELINES = {
     ("image", "segmentation"): "image-segmentation",
     ("text", "translation"): "translation",
     ("text", "fill-mask"): "fill-mask",
+    ("image", "reconstruction"): "image-feature-extraction",
+    ("audio", "reconstruction"): "feature-extraction",
     ("image", "translation"): "image-to-text",
     ("audio", "translation"): "automatic-speech-recognition",
 }
