@@ -1,6 +1,7 @@
 """Pretraining on pictures and sounds, and the start of a classifier from the trained model."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import unifier as uf
 from tests.experiments.test_recipes import build, only_task
 from unifier.cli import main
 from unifier.config import load_experiment
-from unifier.datasets import modality_of
+from unifier.datasets import Digits, modality_of
+from unifier.inference import inspect
 
 SMALL: dict[str, Any] = {"dim": 16, "depth": 1, "heads": 2, "ffn_dim": 16, "steps": 2, "num_validations": 1}
 
@@ -71,5 +73,12 @@ def test_classifier_starts_from_hidden_patches(
     assert main(["embed", run, str(picture), "--out", str(tmp_path / "vectors.npy")]) == 0
     assert main(["evaluate", run, str(tmp_path), "--out", str(tmp_path / "scores")]) == 0
     assert {"r2", "mse"} <= json.loads((tmp_path / "scores" / "evaluation.json").read_text())["scores"].keys()
-    assert main(["show", "pretrain", "data=embedded", "image.patch=2"]) == 0
-    assert "MaskedReconstructionHead" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_show_counts_visible_tokens(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspect, "MAX_MEASURE_SECONDS", math.inf)
+    small = ["dim=16", "depth=1", "batch_tokens=40", "epochs=2"]  # A picture has 16 patches, and 4 are visible.
+    assert main(["show", "pretrain", "data=embedded", "image.patch=2", *small]) == 0
+    steps = math.ceil(2 * len(Digits().split("train")) / 10)
+    assert f" {steps} steps of" in capsys.readouterr().out

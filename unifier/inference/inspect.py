@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from unifier.comparison import Comparison
 from unifier.config import build_comparison, build_described, check_settings, load_experiment, parse_setting
-from unifier.data.dataloader import Batch, apply_objective, collate
+from unifier.data.dataloader import Batch, apply_objective, collate, planned_lengths
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.data.source import BadExamples, Example, name_of, readable_examples
@@ -132,7 +132,10 @@ def estimate_training(experiment: Experiment, network: Network, splits: Mapping[
     device = torch.device(default_device())
     network.to(device).train()
     optimizer = create_optimizer(training, network, network.trunk)
-    lengths = {name: max(split.lengths()[0].tolist()) for name, split in splits.items()}
+    lengths = {
+        name: int(planned_lengths(split, None, experiment.tasks[name].objective)[0].max())
+        for name, split in splits.items()
+    }
     seconds, flops = 0.0, 0.0
     for name, split in splits.items():
         count = max(training.batch_tokens // lengths[name], 1)
