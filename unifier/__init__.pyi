@@ -41,6 +41,7 @@ from .inference.translator import Translator as Translator
 from .launch import run as run
 from .network import Network as Network
 from .objectives.masked_patches import MaskedPatches as MaskedPatches
+from .objectives.masked_spans import MaskedSpans as MaskedSpans
 from .objectives.masked_tokens import MaskedTokens as MaskedTokens
 from .objectives.next_step import NextStep as NextStep
 from .tokenization import NO_POSITION as NO_POSITION

@@ -63,7 +63,7 @@ class Network(nn.Module):
         head = self.tasks[task].head
         if self.training and head.num_passes > 1:
             batch = Batch(*(part.expand(head.num_passes, *part.shape).flatten(0, 1) for part in batch))
-        loss = head.loss(self.forward_features(task, batch), batch.target)
+        loss = head.loss_inputs(self.forward_features(task, batch), batch.target, batch.values)
         if loss.ndim:
             name, shape = type(head).__name__, tuple(loss.shape)
             raise InputError(f"{name}.loss returned a tensor of shape {shape}: return a scalar, such as the mean")

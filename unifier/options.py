@@ -23,12 +23,14 @@ from unifier.datasets.multi30k import Multi30k
 from unifier.datasets.parallel_text import ParallelText, Texts, WithExtraPairs
 from unifier.experiment import Task, Training, fitted
 from unifier.heads.classification import ClassificationHead, Pooling, TaggingHead
-from unifier.heads.masked_language_modeling import MASK, MaskedLanguageModelingHead
+from unifier.heads.masked_language_modeling import MASK, MaskedLanguageModelingHead, Teacher
 from unifier.heads.masked_reconstruction import MaskedReconstructionHead
 from unifier.heads.regression import target_moments
 from unifier.heads.replaced_token_detection import ReplacedTokenDetectionHead
-from unifier.models.folder import find_model, read_vocabulary
+from unifier.heads.transformer_decoder import TranslationHead
+from unifier.models.folder import find_model, read_model, read_vocabulary
 from unifier.objectives.masked_patches import MaskedPatches
+from unifier.objectives.masked_spans import MaskedSpans
 from unifier.objectives.masked_tokens import MaskedTokens
 from unifier.trunks.factory import Positions, create_trunk, input_positions
 from unifier.trunks.huggingface import HF, load_hf_tokenizer
@@ -414,10 +416,12 @@ class MaskedTextConfig:
     """Number of subwords in the vocabulary; with start=RUN, the vocabulary of the trained model is used."""
     hidden_share: float = 0.15
     """Share of the subwords of a text that are hidden and predicted."""
-    objective: Literal["masked", "replaced"] = "masked"
-    """"masked" predicts the hidden subwords (BERT); "replaced" finds subwords that a generator replaced (ELECTRA)."""
+    objective: Literal["masked", "replaced", "spans"] = "masked"
+    """masked (BERT) predicts hidden subwords, replaced (ELECTRA) finds false ones, and spans (BART) writes the text."""
     generator_dim: int | None = None
     """Number of features of a token in the generator of objective=replaced; None means dim / 2."""
+    teacher: str | None = None
+    """Trained model of objective=masked whose soft predictions are learned too (DistilBERT): a run or a model."""
 
     def build(self, source: Source, name: str, trunk: TrunkConfig, training: Training) -> Task:
         """Create a task. The head predicts the hidden subwords with the tokenizer's embedding.
@@ -425,7 +429,15 @@ class MaskedTextConfig:
         Raises:
             InputError: If a setting does not belong to the objective.
         """
-        check_choice("objective", self.objective, ("masked", "replaced"))
+        check_choice("objective", self.objective, ("masked", "replaced", "spans"))
+        if self.teacher is not None and self.objective != "masked":
+            raise InputError(f"teacher={self.teacher}: only objective=masked has a teacher; leave it out")
+        if self.generator_dim is not None and self.objective != "replaced":
+            raise InputError(
+                f"generator_dim={self.generator_dim}: only objective=replaced has a generator; leave it out"
+            )
+        if self.teacher is not None and training.start is None:
+            training = replace(training, start=self.teacher, start_tokenizers=True)  # The vocabularies must be equal.
         subwords = learn_vocabulary(name, source, self.vocabulary, training, extra=(MASK,))
         tokenizer = SubwordTokenizer(subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
         if self.objective == "replaced":
@@ -439,12 +451,30 @@ class MaskedTextConfig:
             )
             hidden = MaskedTokens(subwords, self.hidden_share, mask_share=1.0, random_share=0.0)
             return Task(source, tokenizer, detector, objective=hidden)
-        if self.generator_dim is not None:
-            raise InputError(
-                f"generator_dim={self.generator_dim}: only objective=replaced has a generator; leave it out"
+        if self.objective == "spans":
+            writer = TranslationHead(
+                subwords,
+                trunk.dim,
+                depth=trunk.depth,
+                heads=trunk.heads,
+                ffn_dim=trunk.ffn_dim,
+                dropout=trunk.dropout,
+                embedding=tokenizer.embedding,
             )
+            return Task(source, tokenizer, writer, objective=MaskedSpans(subwords, self.hidden_share))
         head = MaskedLanguageModelingHead(subwords, trunk.dim, embedding=tokenizer.embedding)
+        if self.teacher is not None:
+            head.learn_from(_read_teacher(self.teacher))
         return Task(source, tokenizer, head, objective=MaskedTokens(subwords, self.hidden_share))
+
+
+def _read_teacher(folder: str) -> Teacher:
+    """Read a trained masked language model. Raises InputError if the model has another kind of head."""
+    stored = read_model(find_model(folder))
+    for task in stored.tasks.values():
+        if isinstance(task.head, MaskedLanguageModelingHead):
+            return Teacher(task.tokenizer, stored.trunk, task.head)
+    raise InputError(f"teacher={folder}: this model predicts no hidden words; give a run of pretrain, objective=masked")
 
 
 @final

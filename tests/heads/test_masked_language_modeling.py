@@ -16,7 +16,7 @@ from unifier.cli import main
 from unifier.data.dataset import Examples
 from unifier.data.source import Example, SplitName
 from unifier.heads.head import IGNORE_INDEX
-from unifier.heads.masked_language_modeling import MASK, MaskedLanguageModelingHead
+from unifier.heads.masked_language_modeling import MASK, MaskedLanguageModelingHead, Teacher
 from unifier.objectives.masked_tokens import MaskedTokens
 from unifier_tokenizers import InputError, SubwordTokenizer, Tokens, Vocabulary
 
@@ -67,6 +67,28 @@ def test_answers_ignore_the_batch(tokens: Tokens, target: Tensor, single: Callab
             assert [word for word, _ in one] == [word for word, _ in other]
             assert [p for _, p in one] == pytest.approx([p for _, p in other], rel=1e-4)
     assert len(head.predict(tokens)[1]) == 3
+
+
+def test_teacher_adds_the_cross_entropy_to_its_predictions(tokens: Tokens, target: Tensor) -> None:
+    student, teacher, trunk = make_head().eval(), make_head(), uf.Transformer(D, 1, 2, 20)
+    tokenizer = SubwordTokenizer(VOCABULARY, D)
+    parameters, values = set(student.parameters()), torch.randint(4, 10, tokens.mask.shape) * tokens.mask
+    assert torch.equal(student.loss_inputs(tokens, target, values), student.loss(tokens, target))
+    student.learn_from(Teacher(tokenizer, trunk, teacher))
+    assert set(student.parameters()) == parameters
+    loss = student.loss_inputs(tokens, target, values)
+    loss.backward()
+    assert all(parameter.grad is None for parameter in teacher.parameters())
+    output = trunk(Tokens(tokenizer.embed(values, tokens.positions), tokens.mask, tokens.positions))
+    soft, own = (
+        (head.logits(part.matrix.mT)[target != IGNORE_INDEX] / 2).log_softmax(-1)
+        for head, part in ((teacher, output), (student, tokens))
+    )
+    torch.testing.assert_close(loss, student.loss(tokens, target) - 4 * (soft.exp() * own).sum(-1).mean())
+    other = Vocabulary.fit(TEXTS[:1], level="word", extra=(MASK,))
+    embedding = SubwordTokenizer(other, D).embedding
+    with pytest.raises(InputError, match="another vocabulary"):
+        MaskedLanguageModelingHead(other, D, embedding=embedding).learn_from(Teacher(tokenizer, trunk, teacher))
 
 
 def test_candidates_are_the_likeliest_words(tokens: Tokens) -> None:

@@ -111,5 +111,11 @@ def test_recipe_trains_and_its_model_reports_words(tmp_path: Path, capsys: pytes
         recipe, **{**given, "objective": "masked"}, **small, start=str(result.folder), out=tmp_path, track="off"
     )
     assert started.lineage["tokenizers"] == ["notes"]
+    student = {**given, "objective": "masked", "teacher": str(started.folder)}
+    [taught] = uf.run(recipe, **student, **small, out=tmp_path, track="off")
+    assert taught.status == "finished"
+    assert uf.load(taught.folder).facts["parameters"] == uf.load(started.folder).facts["parameters"]
+    with pytest.raises(InputError, match="predicts no hidden words"):
+        uf.run(recipe, **{**student, "teacher": str(result.folder)}, **small, out=tmp_path, track="off")
     with pytest.raises(InputError, match="generator_dim=8"):
         uf.run(recipe, **{**given, "objective": "masked"}, **small, generator_dim=8, out=tmp_path, track="off")

@@ -149,6 +149,9 @@ class Objective(Configurable, ABC):
     numbers depend only on the example index.
     """
 
+    marked_text: bool = False
+    """See `Head.marked_text`."""
+
     @abstractmethod
     def __call__(self, batch: Batch, generators: Sequence[torch.Generator]) -> Batch:
         """Return a batch with new targets. Tokens may be replaced or dropped.

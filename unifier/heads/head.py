@@ -79,6 +79,14 @@ class Head(Configurable, nn.Module, ABC):
         Targets (B, ...) of different lengths are padded with `IGNORE_INDEX`.
         """
 
+    def loss_inputs(self, tokens: Tokens, target: Tensor, values: Tensor) -> Tensor:
+        """Return the training loss, a scalar, given also the values (B, ..., N) of the input.
+
+        The default implementation calls `loss`. A head that learns from a second model, which reads the same input,
+        overrides this method.
+        """
+        return self.loss(tokens, target)
+
     @abstractmethod
     def predict(self, tokens: Tokens) -> Sequence[Any]:
         """Return one prediction per example, on the CPU.

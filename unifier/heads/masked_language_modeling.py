@@ -12,7 +12,8 @@ from unifier.heads.head import IGNORE_INDEX, Head
 from unifier.nn.cross_entropy import projected_cross_entropy
 from unifier.nn.linear import Linear, linear
 from unifier.nn.precision import LayerNorm, to_compute_dtype
-from unifier_tokenizers import InputError, Tokens, Vocabulary
+from unifier.trunks.trunk import Trunk
+from unifier_tokenizers import InputError, Tokenizer, Tokens, Vocabulary
 
 MASK = "<mask>"
 """The extra entry of a vocabulary that replaces hidden tokens. In the inputs of a trained model, the entry is a gap."""
@@ -22,6 +23,10 @@ TOP_WORDS, DESCRIBED_WORDS = 100, 5
 
 CHUNK_ROWS = 1024
 """The number of hidden tokens whose logits are in memory at the same time, in validation and inference."""
+
+
+TEMPERATURE = 2.0
+"""The temperature at which a model learns the predictions of its teacher, as in DistilBERT."""
 
 
 @final
@@ -42,6 +47,15 @@ class Candidate(NamedTuple):
 
     word: str
     probability: float
+
+
+@final
+class Teacher(NamedTuple):
+    """A trained masked language model, whose predictions another model learns."""
+
+    tokenizer: Tokenizer
+    trunk: Trunk
+    head: "MaskedLanguageModelingHead"
 
 
 @final
@@ -72,6 +86,7 @@ class MaskedLanguageModelingHead(Head):
             raise InputError(f"the shared embedding has the shape {shape}, but the head needs {(len(vocabulary), dim)}")
         self.vocabulary, self.dim, self.embedding = vocabulary, dim, embedding
         self.transform = nn.Sequential(Linear(dim, dim), nn.GELU(), LayerNorm(dim))
+        self._teachers: list[Teacher] = []  # nn.Module ignores lists, so the teacher is not registered in the head.
         self._special = [i for i in range(len(vocabulary)) if vocabulary.is_special(i)]
 
     def encode(self, target: object) -> Tensor:
@@ -88,6 +103,44 @@ class MaskedLanguageModelingHead(Head):
         is_hidden = target != IGNORE_INDEX
         hidden = to_compute_dtype(self.transform(select_tokens(tokens, is_hidden)))
         return projected_cross_entropy(hidden, self.embedding.weight, target[is_hidden])
+
+    def learn_from(self, teacher: Teacher) -> None:
+        """Learn the soft predictions of a trained model, in addition to the hidden words (see `loss_inputs`).
+
+        The teacher is neither trained nor saved.
+
+        Raises:
+            InputError: If the vocabularies differ.
+        """
+        if teacher.head.vocabulary.codec.to_str() != self.vocabulary.codec.to_str():
+            raise InputError("the teacher has another vocabulary: start from the teacher, or leave out start")
+        for part in teacher:
+            part.eval().requires_grad_(False)
+        self._teachers = [teacher]
+
+    def loss_inputs(self, tokens: Tokens, target: Tensor, values: Tensor) -> Tensor:
+        """Return the loss. With a teacher, add the cross-entropy to the teacher's predictions of the hidden tokens.
+
+        Both models read the same hidden tokens. Their logits are divided by a temperature T = 2, and the cross-entropy
+        is multiplied by T squared (Hinton et al. 2015, section 2; Sanh et al. 2019, section 2).
+
+        Args:
+            tokens: The trunk's tokens (B, D, N).
+            target: See `loss`.
+            values: The ids (B, N) of the input.
+        """
+        if not self._teachers:
+            return self.loss(tokens, target)
+        (teacher,), is_hidden = self._teachers, target != IGNORE_INDEX
+        with torch.no_grad():
+            for part in teacher:
+                part.to(values.device)
+            inputs = Tokens(teacher.tokenizer.embed(values, tokens.positions), tokens.mask, tokens.positions)
+            output = teacher.head.run_trunk(teacher.trunk, inputs)
+            soft = (teacher.head.logits(select_tokens(output, is_hidden)) / TEMPERATURE).softmax(-1)
+        logits = self.logits(select_tokens(tokens, is_hidden))
+        distilled = functional.cross_entropy(logits / TEMPERATURE, soft) * TEMPERATURE**2
+        return functional.cross_entropy(logits, target[is_hidden]) + distilled
 
     def graph_output(self, tokens: Tokens) -> Tensor:
         """Return the probabilities (B, N, V) of the words at each place. Special entries have probability 0."""

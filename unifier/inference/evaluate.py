@@ -152,7 +152,10 @@ def evaluate(
     predictions, targets = list[Any](), list[Any]()
     for example, prediction in predict(examples):
         predictions.append(prediction)
-        targets.append(None if part.objective is not None else parse_target(part.head, example))
+        if part.objective is None:
+            targets.append(parse_target(part.head, example))
+        else:  # A model that removes noise writes its input.
+            targets.append(example.value if isinstance(part.head, TextGenerationHead) else None)
     if not targets:
         raise InputError(f"{data} has no examples: at least one labeled example is needed")
     evaluation = Evaluation(part.head, predictions, targets)

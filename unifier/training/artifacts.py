@@ -108,7 +108,11 @@ def save_model(result: Result, experiment: Experiment, model: UnifierModule) -> 
         name: ModelTask(
             task.tokenizer,
             task.head,
-            reader_of(task.source, task.tokenizer, marked=task.head.marked_text),
+            reader_of(
+                task.source,
+                task.tokenizer,
+                marked=task.head.marked_text or (task.objective is not None and task.objective.marked_text),
+            ),
             longest[name],
             task.tta,
             task.objective,
