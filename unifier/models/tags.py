@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from unifier.heads.classification import ClassificationHead, TaggingHead
+from unifier.heads.ctc import CTCHead
 from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
 from unifier.heads.masked_reconstruction import MaskedReconstructionHead
 from unifier.heads.regression import RegressionHead
@@ -35,6 +36,7 @@ TASK_TAGS = {
     MaskedLanguageModelingHead: "fill-mask",
     RegressionHead: "regression",
     MaskedReconstructionHead: "reconstruction",
+    CTCHead: "speech-recognition",
     SegmentationHead: "segmentation",
 }
 
@@ -42,6 +44,7 @@ PIPELINES = {
     ("text", "classification"): "text-classification",
     ("image", "classification"): "image-classification",
     ("audio", "classification"): "audio-classification",
+    ("audio", "speech-recognition"): "automatic-speech-recognition",
     ("text", "token-classification"): "token-classification",
     ("image", "segmentation"): "image-segmentation",
     ("text", "translation"): "translation",
