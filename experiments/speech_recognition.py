@@ -2,7 +2,6 @@
 
 import unifier as uf
 from unifier.datasets import FSDDStrings
-from unifier.datasets.fsdd import SPEAKERS
 from unifier.options import AudioAugmentationConfig, AudioFrontend, ClipStatistics, TrunkConfig
 
 FRONTEND = AudioFrontend(sample_rate=8000, stack=4, normalize="example")
@@ -30,7 +29,8 @@ def speech_recognition(
         lengths: Smallest and largest number of digits in a string.
         beam_width: Width of the beam search; 1 means the most probable symbol of each token.
     """
-    source = FSDDStrings(SPEAKERS[uf.check_choice("fold", fold, range(len(SPEAKERS)))], train=train, lengths=lengths)
+    speaker = FSDDStrings.speakers[uf.check_choice("fold", fold, FSDDStrings.folds)]
+    source = FSDDStrings(speaker, train=train, lengths=lengths)
     clips = ClipStatistics(source, "digits")
     tokenizer = frontend.build(source, trunk, clips, training.bad_examples)
     augmentation = augmentation.resolve(frontend, clips, "tags")

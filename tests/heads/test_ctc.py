@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from unifier.data.encoding import encode_split
 from unifier.data.source import Example
-from unifier.heads.ctc import CTCHead, beam_search
+from unifier.heads.ctc import CTCHead, prefix_beam_search
 from unifier.heads.head import IGNORE_INDEX
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, Tokens, Vocabulary, WordTokenizer
@@ -60,7 +60,7 @@ def test_loss_and_beam_search_equal_sums_over_all_paths(random_tokens: Callable[
         totals = defaultdict[tuple[int, ...], float](float)
         for path in itertools.product(range(3), repeat=5):
             totals[collapse(path)] += np.exp(scores[range(5), path].sum().item())
-        assert tuple(beam_search(scores.numpy(), 100)) == max(totals, key=lambda labels: totals[labels])
+        assert tuple(prefix_beam_search(scores.numpy(), 100)) == max(totals, key=lambda labels: totals[labels])
         alone = Tokens(example[None], tokens.mask[:1], tokens.positions[:1])
         assert head.loss(alone, head.encode("aab")[None]).item() == pytest.approx(
             -np.log(totals[1, 1, 2]) / 3, rel=1e-4

@@ -162,6 +162,7 @@ class FSDDStrings:
     license = FSDD.license
     labels = FSDD.labels
     folds = FSDD.folds
+    speakers = SPEAKERS
     score_range = ScoreRange("error_rate", 100.0, None, NO_SCORE_RANGE)
 
     def __init__(

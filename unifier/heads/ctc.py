@@ -87,7 +87,9 @@ class CTCHead(SummedHead):
         scores, lengths = self.log_probabilities(tokens).detach().cpu(), tokens.mask.sum(1).tolist()
         examples = [score[:length] for score, length in zip(scores, lengths, strict=True)]
         if self.beam_width > 1:
-            return [torch.tensor(beam_search(each.numpy(), self.beam_width), dtype=torch.long) for each in examples]
+            return [
+                torch.tensor(prefix_beam_search(each.numpy(), self.beam_width), dtype=torch.long) for each in examples
+            ]
         paths = [each.argmax(-1).unique_consecutive() for each in examples]
         return [path[path != BLANK] for path in paths]
 
@@ -121,7 +123,7 @@ class CTCHead(SummedHead):
         return ("" if all(len(label) == 1 for label in self.labels) else " ").join(symbols)
 
 
-def beam_search(scores: NDArray[np.float32], width: int) -> list[int]:
+def prefix_beam_search(scores: NDArray[np.float32], width: int) -> list[int]:
     """Return the most probable sequence of symbols that a prefix beam search finds (Hannun et al. 2014, algorithm 1).
 
     Args:
@@ -139,6 +141,6 @@ def beam_search(scores: NDArray[np.float32], width: int) -> list[int]:
             for index in range(1, len(row)):
                 longer = (*prefix, index)
                 grown[longer][1] = np.logaddexp(grown[longer][1], (blank if index == last else either) + row[index])
-        best = sorted(grown, key=lambda prefix: -np.logaddexp(*grown[prefix]))[:width]
+        best = sorted(grown, key=lambda prefix: -np.logaddexp(grown[prefix][0], grown[prefix][1]))[:width]
         beams = {prefix: (grown[prefix][0], grown[prefix][1]) for prefix in best}
     return list(next(iter(beams)))
