@@ -34,9 +34,9 @@ def pretrain(
     """Hide words, patches or frames, and predict them. A recipe with start=RUN then starts from the trained model.
 
     Args:
-        data: movie_reviews, wiki_articles or a text file; mnist, fashion_mnist, cifar10, cifar10_jpg or a folder of
-            class folders with pictures; emotify, gtzan, fsdd, esc10, esc50 or a CSV table of sounds.
-        piece_words: Number of words of an example; texts are cut into pieces.
+        data: movie_reviews, wiki_articles, protein_ss or a text file; mnist, fashion_mnist, cifar10, cifar10_jpg or a
+            folder of class folders with pictures; emotify, gtzan, fsdd, esc10, esc50 or a CSV table of sounds.
+        piece_words: Number of words of an example; texts are cut into pieces, but proteins are not.
         flip: Mirror half of the training pictures left to right.
     """
     modality = modality_of(data)
@@ -47,8 +47,9 @@ def pretrain(
                 raise uf.InputError(f"data={data}: the settings of {name} do not apply to this data; leave them out")
     match modality:
         case "text":
-            source = create_plain_text_dataset(data, words=piece_words)
-            task = text.build(source, source.name, trunk, training)
+            residues = data == "protein_ss"
+            source = uf.datasets.ProteinSS() if residues else create_plain_text_dataset(data, words=piece_words)
+            task = text.build(source, source.name, trunk, training, residues=residues)
         case "image":
             source = create_image_dataset(data, size=image.size)
             tokenizer = image.build(source, trunk, "mean", training.bad_examples)

@@ -26,7 +26,7 @@ def token_classification(
         data: ncbi_disease, wnut17 or protein_ss in the data folder, or a file with one word and its label per line.
         val: A file with the validation sentences; None means that sentences of your file are held out.
         test: A file with the test sentences; None means that sentences of your file are held out.
-        vocabulary: Number of subwords in the vocabulary.
+        vocabulary: Number of subwords in the vocabulary; with start=RUN, the vocabulary of the trained model is used.
         letters: Number of letters of a word that are read, in addition to its subwords.
         word_dropout: Probability that the subwords of a word are left out in training, so its letters must suffice.
         label_smoothing: Share of the target probability that is spread over all labels in training.
@@ -34,7 +34,7 @@ def token_classification(
     source = create_token_dataset(data, val=val, test=test)
     residues = isinstance(source, uf.datasets.ProteinSS)
     tokenizer = uf.WordTokenizer(
-        learn_word_vocabulary(source, vocabulary, training.bad_examples, characters=residues),
+        learn_word_vocabulary(source, source.name, vocabulary, training, characters=residues),
         trunk.dim,
         split="characters" if residues else "words",
         letters=0 if residues else letters,

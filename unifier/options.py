@@ -41,8 +41,10 @@ from unifier_tokenizers import (
     PatchTokenizer,
     PretrainedTextTokenizer,
     SubwordTokenizer,
+    Tokenizer,
     Vocabulary,
     WaveformTokenizer,
+    WordTokenizer,
 )
 from unifier_tokenizers.audio import AudioTokenizer
 from unifier_tokenizers.errors import check_choice
@@ -423,8 +425,18 @@ class MaskedTextConfig:
     teacher: str | None = None
     """Trained model of objective=masked whose soft predictions are learned too (DistilBERT): a run or a model."""
 
-    def build(self, source: Source, name: str, trunk: TrunkConfig, training: Training) -> Task:
+    def build(
+        self, source: Source, name: str, trunk: TrunkConfig, training: Training, *, residues: bool = False
+    ) -> Task:
         """Create a task. The head predicts the hidden subwords with the tokenizer's embedding.
+
+        Args:
+            source: The texts.
+            name: The name of the task.
+            trunk: The settings of the trunk.
+            training: The settings of the training.
+            residues: True if each character of a text is a token, as in proteins. The tokenizer is that of the recipe
+                `token_classification`.
 
         Raises:
             InputError: If a setting does not belong to the objective.
@@ -438,8 +450,15 @@ class MaskedTextConfig:
             )
         if self.teacher is not None and training.start is None:
             training = replace(training, start=self.teacher, start_tokenizers=True)  # The vocabularies must be equal.
-        subwords = learn_vocabulary(name, source, self.vocabulary, training, extra=(MASK,))
-        tokenizer = SubwordTokenizer(subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
+        options: dict[str, Any] = {"positions": trunk.input_positions, "dropout": trunk.dropout}
+        if residues:
+            subwords = learn_word_vocabulary(source, name, self.vocabulary, training, characters=True, extra=(MASK,))
+            tokenizer = WordTokenizer(
+                subwords, trunk.dim, split="characters", letters=0, lowercase=False, word_dropout=0.0, **options
+            )
+        else:
+            subwords = learn_vocabulary(name, source, self.vocabulary, training, extra=(MASK,))
+            tokenizer = SubwordTokenizer(subwords, trunk.dim, **options)
         if self.objective == "replaced":
             detector = ReplacedTokenDetectionHead(
                 subwords,
@@ -617,10 +636,8 @@ def learn_vocabulary(
     """
 
     def learn() -> Vocabulary:
-        if training.start is not None and training.start_tokenizers:
-            trained = read_vocabulary(find_model(training.start), name)
-            if trained is not None:
-                return trained
+        if (trained := _trained_vocabulary(name, training, SubwordTokenizer)) is not None:
+            return trained
         train = readable_examples(
             source.split("train"), bad_examples=training.bad_examples, max_examples=MAX_VOCABULARY_TEXTS
         )
@@ -665,24 +682,38 @@ def load_tokenizer(name: str, trunk: TrunkConfig) -> PretrainedTextTokenizer:
     return tokenizer
 
 
+def _trained_vocabulary(name: str, training: Training, kind: type[Tokenizer]) -> Vocabulary | None:
+    """Return the vocabulary of the trained model that a run starts from, or None if there is no such vocabulary."""
+    if training.start is None or not training.start_tokenizers:
+        return None
+    return read_vocabulary(find_model(training.start), name, kind)
+
+
 def learn_word_vocabulary(
-    source: LabeledSource, size: int, bad_examples: BadExamples, *, characters: bool = False
+    source: Source, name: str, size: int, training: Training, *, characters: bool = False, extra: Sequence[str] = ()
 ) -> Vocabulary:
     """Learn the subwords of a data set whose inputs are sequences of words, in lower case, or texts of characters.
 
-    A loaded or resumed run reads the vocabulary from the run's folder.
+    The vocabulary of a trained model is taken over as in `learn_vocabulary`. A loaded or resumed run reads the
+    vocabulary from the run's folder.
 
     Args:
         source: The data set.
+        name: The name under which the run stores the vocabulary.
         size: The maximum number of entries of the vocabulary.
-        bad_examples: "skip" leaves out examples that cannot be read. "stop" raises an error.
+        training: The settings `start`, `start_tokenizers` and `bad_examples`.
         characters: Learn the characters of the inputs, with their case.
+        extra: The names of extra entries, such as "<mask>".
     """
 
     def learn() -> Vocabulary:
-        train = readable_examples(source.split("train"), bad_examples=bad_examples, max_examples=MAX_VOCABULARY_TEXTS)
+        if (trained := _trained_vocabulary(name, training, WordTokenizer)) is not None:
+            return trained
+        train = readable_examples(
+            source.split("train"), bad_examples=training.bad_examples, max_examples=MAX_VOCABULARY_TEXTS
+        )
         if characters:
-            return Vocabulary.fit((example.input for example in train), size=size, level="character")
-        return Vocabulary.fit((" ".join(example.input).lower() for example in train), size=size)
+            return Vocabulary.fit((example.input for example in train), size=size, level="character", extra=extra)
+        return Vocabulary.fit((" ".join(example.input).lower() for example in train), size=size, extra=extra)
 
-    return fitted(source.name, learn)
+    return fitted(name, learn)

@@ -9,7 +9,7 @@ from unifier.data.source import Example
 from unifier.heads.head import IGNORE_INDEX
 from unifier.heads.masked_language_modeling import MASK, MaskedLanguageModelingHead
 from unifier.objectives.masked_tokens import MaskedTokens
-from unifier_tokenizers import InputError, SubwordTokenizer, Units, Vocabulary
+from unifier_tokenizers import InputError, SubwordTokenizer, Units, Vocabulary, WordTokenizer
 from unifier_tokenizers.text import EOS
 
 WORDS = [f"w{k}" for k in range(50)]
@@ -62,6 +62,37 @@ def test_example_alone_equals_example_in_a_batch(split: EncodedSplit) -> None:
         for part in ("values", "target"):
             assert torch.equal(getattr(alone, part)[0], getattr(together, part)[row, : length + 1])
     assert not torch.equal(hide(split, objective, seed=1).target, together.target)
+
+
+def test_word_with_one_subword_is_hidden_with_its_letters() -> None:
+    vocabulary = Vocabulary.fit(["a b c d e f g h"] * 3, size=290, extra=(MASK,))
+    tokenizer, objective = WordTokenizer(vocabulary, 8, letters=4), MaskedTokens(vocabulary, 0.5)
+    units = tokenizer.encode("a unknownword b c d e f g h")
+    objective.check(units)
+    before = collate(EncodedSplit([units], [torch.tensor(0)], [0]), [0])
+    for seed in range(20):
+        after = apply_objective(objective, before, seed)
+        hidden = after.target[0] != IGNORE_INDEX
+        assert (int(hidden.sum()), bool(hidden[1])) == (4, False), "a word of several subwords is always shown"
+        assert torch.equal(after.target[0, hidden], before.values[0, 0, hidden].long())
+        assert not after.values[0, 1:, hidden].any()
+        assert torch.equal(after.values[0, :, ~hidden], before.values[0, :, ~hidden])
+
+
+def test_residue_is_hidden_after_its_space() -> None:
+    vocabulary = Vocabulary.fit(["ACDEFGH"], level="character", extra=(MASK,))
+    tokenizer = WordTokenizer(vocabulary, 8, split="characters", letters=0)
+    tokenizer.lowercase = False
+    units = tokenizer.encode("ACDEFGHA")
+    objective = MaskedTokens(vocabulary, 0.5, mask_share=1.0, random_share=0.0)
+    objective.check(units)
+    after = apply_objective(objective, collate(EncodedSplit([units], [torch.tensor(0)], [0]), [0]))
+    hidden = after.target[0] != IGNORE_INDEX
+    assert vocabulary.decode(after.target[0, hidden].tolist()) == "".join(
+        letter for letter, is_hidden in zip("ACDEFGHA", hidden.tolist(), strict=True) if is_hidden
+    )
+    assert after.values[0, :2, hidden].T.tolist() == [[objective.space, vocabulary.extra[MASK]]] * 4
+    assert torch.equal(after.values[0, :, ~hidden], units.values[:, ~hidden])
 
 
 @pytest.mark.parametrize(

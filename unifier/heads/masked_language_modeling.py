@@ -14,6 +14,7 @@ from unifier.nn.linear import Linear, linear
 from unifier.nn.precision import LayerNorm, to_compute_dtype
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, Tokenizer, Tokens, Vocabulary
+from unifier_tokenizers.words import MAX_PIECES
 
 MASK = "<mask>"
 """The extra entry of a vocabulary that replaces hidden tokens. In the inputs of a trained model, the entry is a gap."""
@@ -156,12 +157,13 @@ class MaskedLanguageModelingHead(Head):
 
         Args:
             tokens: The trunk's tokens (B, D, N).
-            values: The ids (B, N) of the input.
+            values: The ids (B, N) of the input, or (B, 8 + letters, N) of a `WordTokenizer`.
 
         Raises:
             InputError: If an example has no gap.
         """
-        is_gap = values == self.mask_id
+        is_gap = (values if values.ndim == 2 else values[:, :MAX_PIECES]) == self.mask_id
+        is_gap = is_gap if values.ndim == 2 else is_gap.any(1)
         if not is_gap.any(1).all():
             raise InputError(f"the text has no {MASK}: write {MASK} in place of each word that the model shall predict")
         return self._candidates(tokens, is_gap)

@@ -122,9 +122,9 @@ def evaluate(
     Args:
         model: The model.
         task: The name of the task.
-        data: A folder with one folder per class, a table with a column `label`, files of parallel text, a file with
-            one word and its label per line, or a folder with the folders images and masks. For a
-            task with an objective: inputs as in `read_inputs`.
+        data: A folder with one folder per class, a table with a column `label`, or files of parallel text. A file with
+            one word and its label per line, or a folder with the folders images and masks. For a task with an
+            objective: inputs as in `read_inputs`.
         bad_inputs: "skip" leaves out examples that cannot be read. "stop" raises an error.
         languages: The languages of the input and the target, for a translation memory.
 

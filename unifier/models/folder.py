@@ -152,12 +152,13 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def read_vocabulary(folder: Path, task: str) -> Vocabulary | None:
+def read_vocabulary(folder: Path, task: str, kind: type[Tokenizer] = SubwordTokenizer) -> Vocabulary | None:
     """Return the vocabulary of a model's tokenizer of texts, or None if no task has such a tokenizer.
 
     Args:
         folder: The model's folder.
         task: The name of the task whose vocabulary is preferred.
+        kind: The class of the tokenizer.
 
     Raises:
         InputError: See `read_config`.
@@ -168,7 +169,7 @@ def read_vocabulary(folder: Path, task: str) -> Vocabulary | None:
         names = [
             tokenizer["arguments"]["vocabulary"]["file"]
             for tokenizer in tokenizers
-            if tokenizer["class"] == class_path(SubwordTokenizer)
+            if tokenizer["class"] == class_path(kind)
         ]
     except (KeyError, TypeError) as error:
         raise InputError(f"{folder / CONFIG_FILE}: broken ({one_line(error)})") from error

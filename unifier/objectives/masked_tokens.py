@@ -6,11 +6,14 @@ from typing import final
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from unifier.data.dataloader import Batch, Lengths, Objective
 from unifier.heads.head import IGNORE_INDEX
 from unifier.heads.masked_language_modeling import find_mask
 from unifier_tokenizers import InputError, Units, Vocabulary
+from unifier_tokenizers.text import PAD
+from unifier_tokenizers.words import MAX_PIECES
 
 
 @final
@@ -43,21 +46,23 @@ class MaskedTokens(Objective):
             )
         self.share, self.mask_share, self.random_share = share, mask_share, random_share
         self.mask_id = find_mask(vocabulary)
+        self.space = next(iter(vocabulary.encode("")), PAD)
+        """The id of the space before a word, if it is an entry of its own, as at level "character"."""
         self.may_hide = torch.tensor([not vocabulary.is_special(i) for i in range(len(vocabulary))])
         """(V,), True for the entries that may be hidden."""
         self.words = self.may_hide.nonzero()[:, 0]
         """The ids of the entries that may be hidden."""
 
     def check(self, units: Units) -> None:
-        if units.values.ndim != 1 or units.values.is_floating_point():
-            raise InputError("only ids of subwords can be hidden: use a SubwordTokenizer")
-        if not self.may_hide[units.values].any():
+        if units.values.ndim > 2 or units.values.is_floating_point():
+            raise InputError("only ids can be hidden: use a SubwordTokenizer or a WordTokenizer")
+        if not self._find_hidable(units.values[None]).any():
             raise InputError("the text has no token that can be hidden, because all its words are unknown")
 
     def __call__(self, batch: Batch, generators: Sequence[torch.Generator]) -> Batch:
         rows, columns = list[int](), list[torch.Tensor]()
         draws, words = list[torch.Tensor](), list[torch.Tensor]()
-        may_hide = self.may_hide[batch.values] & batch.mask
+        may_hide = self._find_hidable(batch.values) & batch.mask
         for row, generator in enumerate(generators):
             places = may_hide[row].nonzero()[:, 0]
             if not len(places):
@@ -68,12 +73,33 @@ class MaskedTokens(Objective):
             draws.append(torch.rand(count, generator=generator))
             words.append(self.words[torch.randint(len(self.words), (count,), generator=generator)])
         chosen = torch.tensor(rows), torch.cat(columns)
-        draw, word, original = torch.cat(draws), torch.cat(words), batch.values[chosen]
+        values, target = batch.values.clone(), torch.full_like(batch.positions[:, 0], IGNORE_INDEX)
+        places = chosen if values.ndim == 2 else (chosen[0], self._piece_row(values)[chosen], chosen[1])
+        draw, word, original = torch.cat(draws), torch.cat(words), values[places]
         replaced = torch.where(draw < self.mask_share + self.random_share, word.to(original.dtype), original)
-        values, target = batch.values.clone(), torch.full_like(batch.values, IGNORE_INDEX, dtype=torch.int64)
-        values[chosen] = replaced.masked_fill(draw < self.mask_share, self.mask_id)
+        values[places] = replaced.masked_fill(draw < self.mask_share, self.mask_id)
         target[chosen] = original.long()
+        if values.ndim == 3:  # The letters of a hidden word would show the word.
+            values[:, MAX_PIECES:] = values[:, MAX_PIECES:].masked_fill((target != IGNORE_INDEX)[:, None], PAD)
         return batch._replace(values=values, target=target)
+
+    def _find_hidable(self, values: Tensor) -> Tensor:
+        """Return (B, N), True for the tokens that may be hidden.
+
+        Args:
+            values: The ids (B, N) of a `SubwordTokenizer`, or the ids (B, 8 + letters, N) of a `WordTokenizer`. A word
+                of several subwords cannot be hidden, because a target is one id. The space before a word is not
+                counted.
+        """
+        if values.ndim == 2:
+            return self.may_hide[values]
+        row = self._piece_row(values)
+        ids = values.gather(1, row[:, None])[:, 0].long()
+        return self.may_hide[ids] & ((values[:, :MAX_PIECES] != PAD).sum(1) == row + 1)
+
+    def _piece_row(self, values: Tensor) -> Tensor:
+        """Return the row (B, N) of each word's first subword in ids (B, 8 + letters, N): 1 after a space, else 0."""
+        return ((values[:, 0] == self.space) & (values[:, 1] != PAD)).long()
 
     def planned_lengths(self, lengths: Lengths) -> Lengths:
         num_tokens = lengths[:, 0]
