@@ -50,13 +50,15 @@ def test_readme_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert [result.status for result in results] == ["finished"] * (2 + 1 + 2 * (1 + 2))
 
 
-@pytest.mark.parametrize("name", ["experiments", "comparisons"])
-def test_guide_snippets_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "function"), [("experiments", "digits"), ("comparisons", "sharing"), ("language-models", "lines")]
+)
+def test_guide_snippets_run(name: str, function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_MODE", "disabled")
-    path = tmp_path / f"{name}_snippets.py"
+    path = tmp_path / f"{name.replace('-', '_')}_snippets.py"
     path.write_text(snippets(GUIDE / f"{name}.md"))
-    load_experiment(f"{path}:{'digits' if name == 'experiments' else 'sharing'}")
+    load_experiment(f"{path}:{function}")
     assert list((tmp_path / "runs").iterdir())
 
 
@@ -67,13 +69,6 @@ def test_pretraining_snippets_run(tmp_path: Path) -> None:
     given: dict[str, Any] = {"steps": 3, "num_validations": 1, "out": tmp_path, "track": "off"}
     (result,) = uf.run(load_experiment(f"{path}:hidden_words"), file=str(tmp_path / "notes.txt"), **given)
     assert result.metrics["test/notes/perplexity"] > 1
-
-
-def test_labels_snippet_trains(tmp_path: Path) -> None:
-    path = tmp_path / "labels_snippets.py"
-    path.write_text(snippets(GUIDE / "labels.md"))
-    (result,) = uf.run(load_experiment(f"{path}:entities"), out=tmp_path, track="off")
-    assert result.metrics["test/sentences/f1"] > 90
 
 
 def test_own_modality_task_and_data_train(tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ from .experiment import fitted as fitted
 from .heads.classification import ClassificationHead as ClassificationHead
 from .heads.classification import TaggingHead as TaggingHead
 from .heads.conv_decoder import ConvDecoderHead as ConvDecoderHead
-from .heads.ctc import CTCHead as CTCHead
 from .heads.hard_attention import HardAttentionHead as HardAttentionHead
 from .heads.head import IGNORE_INDEX as IGNORE_INDEX
 from .heads.head import Head as Head
+from .heads.language_modeling import LanguageModelingHead as LanguageModelingHead
 from .heads.masked_language_modeling import MaskedLanguageModelingHead as MaskedLanguageModelingHead
 from .heads.masked_reconstruction import MaskedReconstructionHead as MaskedReconstructionHead
 from .heads.multi_label_next import MultiLabelNextHead as MultiLabelNextHead
@@ -45,6 +45,7 @@ from .objectives.masked_patches import MaskedPatches as MaskedPatches
 from .objectives.masked_spans import MaskedSpans as MaskedSpans
 from .objectives.masked_tokens import MaskedTokens as MaskedTokens
 from .objectives.next_step import NextStep as NextStep
+from .objectives.next_token import NextToken as NextToken
 from .tokenization import NO_POSITION as NO_POSITION
 from .tokenization import Audio as Audio
 from .tokenization import ContractError as ContractError
@@ -57,6 +58,7 @@ from .tokenization import PianoRollTokenizer as PianoRollTokenizer
 from .tokenization import PositionalEncoding as PositionalEncoding
 from .tokenization import PretrainedTextTokenizer as PretrainedTextTokenizer
 from .tokenization import SubwordTokenizer as SubwordTokenizer
+from .tokenization import TextPiece as TextPiece
 from .tokenization import Tokenizer as Tokenizer
 from .tokenization import Tokens as Tokens
 from .tokenization import Units as Units

@@ -241,6 +241,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_evaluate(commands.add_parser("evaluate", help="score a trained model on new labeled data"))
     _add_serve(commands.add_parser("serve", help="answer requests over HTTP, with a page for people"))
     _add_embed(commands.add_parser("embed", help="write one vector per input: the mean output of a layer"))
+    _add_generate(commands.add_parser("generate", help="continue a text with a language model"))
     _add_translate(commands.add_parser("translate", help="translate lines of text with a trained run"))
     return parser
 
@@ -362,6 +363,25 @@ def _add_embed(embed: argparse.ArgumentParser) -> None:
     embed.add_argument("--layer", metavar="NAME", help="the layer, such as blocks.0 (default: the last layer)")
     _add_bad_inputs(embed)
     embed.set_defaults(act=act_embed)
+
+
+def _add_generate(generate: argparse.ArgumentParser) -> None:
+    _add_model(generate)
+    generate.add_argument(
+        "prompt", metavar="PROMPT", nargs="?", default="", help="the start of the text (default: none)"
+    )
+    generate.add_argument("--tokens", type=int, metavar="N", default=500, help="the largest number of tokens (500)")
+    generate.add_argument("--temperature", type=float, metavar="T", default=1.0, help="the softmax temperature (1)")
+    generate.add_argument("--top-k", type=int, metavar="K", help="draw only from the K most probable tokens")
+    generate.add_argument(
+        "--top-p",
+        type=float,
+        metavar="P",
+        default=1.0,
+        help="draw only from the most probable tokens, up to a total probability of P",
+    )
+    generate.add_argument("--seed", type=int, default=0, help="the random seed; equal seeds give equal texts (0)")
+    generate.set_defaults(act=act_generate)
 
 
 def _add_translate(translate: argparse.ArgumentParser) -> None:
@@ -625,6 +645,21 @@ def act_embed(options: argparse.Namespace) -> None:
     task = model.choose_task(options.task)
     count = write_vectors(model, task, options.inputs, options.out, layer=options.layer, bad_inputs=options.bad_inputs)
     print_status(f"{options.out}: {count:,} vectors")
+
+
+def act_generate(options: argparse.Namespace) -> None:
+    """Print a prompt and its continuation, token by token."""
+    from dataclasses import fields
+
+    from unifier.inference.generate import GenerationOptions, generate
+
+    _write_utf8()
+    sampling = GenerationOptions(**{field.name: getattr(options, field.name) for field in fields(GenerationOptions)})
+    model = _open_model(options)
+    for text in generate(model, model.choose_task(options.task), options.prompt, sampling):
+        sys.stdout.write(printable(text, keep="\n\t"))
+        sys.stdout.flush()
+    _print_line("")
 
 
 def act_translate(options: argparse.Namespace) -> None:

@@ -24,6 +24,7 @@ MIN_GIBIBYTES = {
     "predict": 5,
     "evaluate": 5,
     "embed": 5,
+    "generate": 5,
     "serve": 5,
     "translate": 5,
 }

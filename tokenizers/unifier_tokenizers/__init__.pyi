@@ -14,6 +14,7 @@ from .testing import ContractError as ContractError
 from .testing import check_tokenizer as check_tokenizer
 from .text import MarkedText as MarkedText
 from .text import SubwordTokenizer as SubwordTokenizer
+from .text import TextPiece as TextPiece
 from .text import Vocabulary as Vocabulary
 from .text import load_vectors as load_vectors
 from .tokenizer import Tokenizer as Tokenizer

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, groupby
 from pathlib import Path
-from typing import Literal, Self, final
+from typing import Literal, NamedTuple, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -73,6 +73,14 @@ class MarkedText(str):
     """Text in which the name of an extra entry, such as "<mask>", means the entry and not the characters."""
 
     __slots__ = ()
+
+
+@final
+class TextPiece(NamedTuple):
+    """Part of a long text as ids. `SubwordTokenizer` encodes a piece without a change."""
+
+    ids: tuple[int, ...]
+    """The ids of the piece. The first id is the id before the piece in the long text, or the begin token."""
 
 
 @final
@@ -221,6 +229,11 @@ class Vocabulary(StoredFile):
         parts = [text] if len(text) < 1 << 16 else LONG_PART.findall(text)
         return [i for part in parts for i in self.codec.encode(part, add_special_tokens=False).ids]
 
+    def encode_start(self, text: str) -> list[int]:
+        """Encode a text without the space that `encode` adds, if the added space is an id of its own."""
+        ids = self.encode(text)
+        return ids[1:] if ids and self.codec.decode(ids[:1], skip_special_tokens=False) == " " else ids
+
     def decode(self, ids: Iterable[int], *, extra: bool = False) -> str:
         """Decode ids to a text. Special entries are removed.
 
@@ -285,7 +298,8 @@ class Vocabulary(StoredFile):
 class SubwordTokenizer(Tokenizer):
     """Tokenizer that turns the subwords of a text and an end token into tokens.
 
-    The values are ids (N,) at positions (1, N). A token is the embedding of its id times sqrt(D) (Vaswani et al. 2017,
+    For models of the next token, a text begins with a begin token, from which the first subword is predicted. The
+    values are ids (N,) at positions (1, N). A token is the embedding of its id times sqrt(D) (Vaswani et al. 2017,
     section 3.4), plus the encoding of its position.
     """
 
@@ -300,6 +314,8 @@ class SubwordTokenizer(Tokenizer):
         length: int = 512,
         dropout: float = 0.0,
         vectors: Tensor | None = None,
+        begin: bool = False,
+        end: bool = True,
     ) -> None:
         """Create the tokenizer.
 
@@ -311,6 +327,9 @@ class SubwordTokenizer(Tokenizer):
             dropout: The probability of dropping an entry of a token.
             vectors: Fixed embeddings (V, E) that replace the learned embeddings. If E is not D, a linear layer from E
                 to D is learned.
+            begin: Add a begin token before each text. The text then has no added space before its first word, if the
+                space would be an id of its own.
+            end: Add an end token after each text. A part of a longer text has no end.
         """
         super().__init__(dim)
         self.vocabulary = vocabulary
@@ -327,17 +346,22 @@ class SubwordTokenizer(Tokenizer):
                 self.project = nn.Linear(vectors.shape[1], dim, bias=False)
         self.encoding = PositionalEncoding(positions, dim, (length,))
         self.dropout = Dropout(dropout)
+        self.begin, self.end = begin, end
 
-    def encode(self, raw: str) -> Units:
-        """Encode a text as ids (N,). The last id is the end token."""
+    def encode(self, raw: str | TextPiece) -> Units:
+        """Encode a text as ids (N,), with a begin token and an end token as chosen. A piece consists of its ids."""
+        ids = torch.tensor(raw.ids if isinstance(raw, TextPiece) else self._encode_text(raw))
+        positions = torch.arange(len(ids))[None]
+        self.encoding.check(positions)
+        return Units(ids, positions)
+
+    def _encode_text(self, raw: str) -> list[int]:
         if not isinstance(raw, str):
             raise InputError(f"a text is expected, not {type(raw).__name__}")
         if not raw.strip():
             raise InputError("the text is empty and has no tokens: remove this text from the data")
-        ids = torch.tensor([*self.vocabulary.encode(raw), EOS])
-        positions = torch.arange(len(ids))[None]
-        self.encoding.check(positions)
-        return Units(ids, positions)
+        ids = [BOS, *self.vocabulary.encode_start(raw)] if self.begin else self.vocabulary.encode(raw)
+        return [*ids, EOS] if self.end else ids
 
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
         """Turn ids (B, N) at positions (B, 1, N) into tokens (B, D, N)."""

@@ -9,3 +9,4 @@ from .mixup import RandomChoice as RandomChoice
 from .segmentation import FlipWithMask as FlipWithMask
 from .text import BpeDropout as BpeDropout
 from .transpose import Transpose as Transpose
+from .window import RandomWindow as RandomWindow

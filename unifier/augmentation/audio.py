@@ -185,12 +185,16 @@ def crop_batch(batch: Batch, crop: Crop) -> Batch:
     columns = torch.arange(batch.mask.shape[1], device=batch.mask.device)[: crop.length]
     sources = crop.start[:, None] + columns
     mask = sources < batch.mask.sum(1, keepdim=True)
-    sources, padding = sources.where(mask, 0)[:, None], ~mask[:, None]
-    values = batch.values.gather(2, sources.expand(-1, batch.values.shape[1], -1))
-    positions = batch.positions.gather(2, sources.expand(-1, batch.positions.shape[1], -1))
-    return batch._replace(
-        values=values.masked_fill_(padding, 0), positions=positions.masked_fill_(padding, NO_POSITION), mask=mask
-    )
+    sources = sources.where(mask, 0)
+    parts = (batch.values, 0), (batch.positions, NO_POSITION)
+    values, positions = (_crop_part(part, sources, mask, fill) for part, fill in parts)
+    return batch._replace(values=values, positions=positions, mask=mask)
+
+
+def _crop_part(part: Tensor, sources: Tensor, mask: Tensor, fill: int) -> Tensor:
+    """Select the columns `sources` (B, n) of values or positions (B, ..., N), and fill columns outside the mask."""
+    shape = len(part), *[1] * (part.ndim - 2), sources.shape[1]
+    return part.gather(-1, sources.view(shape).expand(*part.shape[:-1], -1)).masked_fill_(~mask.view(shape), fill)
 
 
 @final

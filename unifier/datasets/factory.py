@@ -15,6 +15,7 @@ from unifier.datasets.esc import ESC
 from unifier.datasets.fsdd import FSDD, SPEAKERS
 from unifier.datasets.gtzan import GTZAN
 from unifier.datasets.image_folder import ImageFolder
+from unifier.datasets.long_text import LongTextFile, LongWikiArticles, TinyShakespeare
 from unifier.datasets.mnist import MNIST
 from unifier.datasets.nuclei import OBJECT_LABELS, MaskFolder, Nuclei
 from unifier.datasets.plain_text import MovieReviews, PlainText, TextFile, WikiArticles
@@ -46,6 +47,11 @@ TOKEN_DATASETS: dict[str, Callable[[], LabeledSource]] = {
 PLAIN_TEXT_DATASETS: dict[str, Callable[..., PlainText]] = {
     "movie_reviews": MovieReviews,
     "wiki_articles": WikiArticles,
+}
+
+LONG_TEXTS: dict[str, Callable[[], TinyShakespeare | LongWikiArticles]] = {
+    "tinyshakespeare": TinyShakespeare,
+    "wiki_articles": LongWikiArticles,
 }
 
 MAX_NAMED_SIDE = 32
@@ -177,6 +183,15 @@ def create_plain_text_dataset(data: str, *, words: int) -> PlainText:
     if data not in PLAIN_TEXT_DATASETS:
         return TextFile(_existing_path(data, PLAIN_TEXT_DATASETS), words=words)
     return PLAIN_TEXT_DATASETS[data](words=words)
+
+
+def create_long_text(data: str) -> LongTextFile | TinyShakespeare | LongWikiArticles:
+    """Create a source of one long text from its name, or from the path of a text file.
+
+    Raises:
+        InputError: `data` is neither a name nor an existing path.
+    """
+    return LONG_TEXTS[data]() if data in LONG_TEXTS else LongTextFile(_existing_path(data, LONG_TEXTS))
 
 
 def _existing_path(data: str, names: Iterable[str]) -> str:

@@ -76,10 +76,26 @@ def sample(
     Raises:
         InputError: If `temperature`, `top_k` or `top_p` is out of range.
     """
+    pick = token_sampler(generators, temperature=temperature, top_k=top_k, top_p=top_p)
+    return decode_loop(decoder, max_lengths, pick, length_penalty=length_penalty)
+
+
+def token_sampler(
+    generators: Sequence[torch.Generator], *, temperature: float = 1.0, top_k: int | None = None, top_p: float = 1.0
+) -> TokenPicker:
+    """Return a function that samples the next token of each partial text.
+
+    Args:
+        generators: One random generator on the CPU per example.
+        temperature: See `sampling_probabilities`.
+        top_k: See `sampling_probabilities`.
+        top_p: See `sampling_probabilities`.
+
+    Raises:
+        InputError: If `temperature`, `top_k` or `top_p` is out of range.
+    """
     if not 0 < temperature < math.inf:
-        raise InputError(
-            f"temperature={temperature}: a finite number above 0 is needed; for greedy search, set beam_width=1"
-        )
+        raise InputError(f"temperature={temperature}: a finite number above 0 is needed; top_k=1 is greedy search")
     if top_k is not None and top_k < 1:
         raise InputError(f"top_k={top_k}: at least 1 is needed, or None for all tokens")
     if not 0 < top_p <= 1:
@@ -93,7 +109,7 @@ def sample(
         picked = tokens.gather(1, index)
         return logs.gather(1, picked)[:, 0], picked[:, 0]
 
-    return decode_loop(decoder, max_lengths, pick, length_penalty=length_penalty)
+    return pick
 
 
 def beam_search(

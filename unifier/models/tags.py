@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from unifier.heads.classification import ClassificationHead, TaggingHead
-from unifier.heads.ctc import CTCHead
+from unifier.heads.language_modeling import LanguageModelingHead
 from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
 from unifier.heads.masked_reconstruction import MaskedReconstructionHead
 from unifier.heads.regression import RegressionHead
@@ -36,21 +36,21 @@ TASK_TAGS = {
     MaskedLanguageModelingHead: "fill-mask",
     RegressionHead: "regression",
     MaskedReconstructionHead: "reconstruction",
-    CTCHead: "speech-recognition",
     SegmentationHead: "segmentation",
+    LanguageModelingHead: "text-generation",
 }
 
 PIPELINES = {
     ("text", "classification"): "text-classification",
     ("image", "classification"): "image-classification",
     ("audio", "classification"): "audio-classification",
-    ("audio", "speech-recognition"): "automatic-speech-recognition",
     ("text", "token-classification"): "token-classification",
     ("image", "segmentation"): "image-segmentation",
     ("text", "translation"): "translation",
     ("text", "fill-mask"): "fill-mask",
     ("image", "reconstruction"): "image-feature-extraction",
     ("audio", "reconstruction"): "feature-extraction",
+    ("text", "text-generation"): "text-generation",
     ("image", "translation"): "image-to-text",
     ("audio", "translation"): "automatic-speech-recognition",
 }

@@ -43,7 +43,7 @@ CACHE_STEP = 16
 
 
 def build_attention_mask(mask: Tensor, mode: AttentionMode) -> Tensor | None:
-    """Return the attention mask (B, 1, 1 or N, N): True if a query (row) may attend to a key (column).
+    """Return the attention mask (B or 1, 1, 1 or N, N): True if a query (row) may attend to a key (column).
 
     Args:
         mask: (B, N), True for real tokens.
@@ -60,7 +60,8 @@ def build_attention_mask(mask: Tensor, mode: AttentionMode) -> Tensor | None:
         past = index[:, None] >= index
         return mask[:, None, None, :] & (past | (index < mode[:, None, None]))[:, None]
     if check_choice("mode", mode, ("bidirectional", "causal")) == "causal":
-        return mask[:, None, None, :] & torch.ones(n, n, dtype=torch.bool, device=mask.device).tril()
+        past = torch.ones(n, n, dtype=torch.bool, device=mask.device).tril()[None, None]
+        return past if has_no_padding(mask) else past & mask[:, None, None, :]
     return None if has_no_padding(mask) else mask[:, None, None, :]
 
 

@@ -137,7 +137,9 @@ class Transformer(AttentiveTrunk):
     def layer_outputs(self) -> dict[str, nn.Module]:
         return numbered_layers("blocks", [*self.blocks, self.norm][1:])
 
-    def forward_cached(self, tokens: Tokens, mask: Tensor, caches: Sequence[KVCache]) -> Tokens:
+    def forward_cached(
+        self, tokens: Tokens, mask: Tensor, caches: Sequence[KVCache], *, causal: bool = False
+    ) -> Tokens:
         """Run new tokens (B, D, M) with the KV caches of earlier tokens, and extend the caches.
 
         Args:
@@ -145,8 +147,12 @@ class Transformer(AttentiveTrunk):
             mask: (B, N + M), True for every cached or new token that all new tokens may attend to. Local attention is
                 causal in addition.
             caches: One cache per block, with the keys and values of N earlier tokens.
+            causal: If True, a new token attends to no later token. If False, new tokens attend to all new tokens.
         """
         allowed = mask[:, None, None]
+        if causal:
+            new, total = tokens.matrix.shape[2], mask.shape[1]
+            allowed = allowed & mask.new_ones(new, total).tril(total - new)
         if self.local is not None:
             index = torch.arange(mask.shape[1], device=mask.device)
             allowed = allowed & replace(self.local, causal=True).allows(index[-tokens.mask.shape[1] :, None], index)
