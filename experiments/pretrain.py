@@ -34,8 +34,8 @@ def pretrain(
     """Hide words, patches or frames, and predict them. A recipe with start=RUN then starts from the trained model.
 
     Args:
-        data: movie_reviews, wiki_articles, protein_ss or a text file; mnist, fashion_mnist, cifar10, cifar10_jpg or a
-            folder of class folders with pictures; emotify, gtzan, fsdd, esc10, esc50 or a CSV table of sounds.
+        data: movie_reviews, wiki_articles, protein_ss or a text file; mnist, fashion_mnist, cifar10, cifar10_jpg or
+            class folders; emotify, gtzan, fsdd, esc10, esc50 or a CSV table of sounds.
         piece_words: Number of words of an example; texts are cut into pieces, but proteins are not.
         flip: Mirror half of the training pictures left to right.
     """
