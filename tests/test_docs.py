@@ -71,6 +71,13 @@ def test_pretraining_snippets_run(tmp_path: Path) -> None:
     assert result.metrics["test/notes/perplexity"] > 1
 
 
+def test_labels_snippet_trains(tmp_path: Path) -> None:
+    path = tmp_path / "labels_snippets.py"
+    path.write_text(snippets(GUIDE / "labels.md"))
+    (result,) = uf.run(load_experiment(f"{path}:entities"), out=tmp_path, track="off")
+    assert result.metrics["test/sentences/f1"] > 90
+
+
 def test_own_modality_task_and_data_train(tmp_path: Path) -> None:
     path = tmp_path / "own_series.py"
     path.write_text("\n\n".join(snippets(GUIDE / f"{name}.md") for name in ("modality", "task", "data")))

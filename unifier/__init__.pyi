@@ -18,6 +18,7 @@ from .experiment import fitted as fitted
 from .heads.classification import ClassificationHead as ClassificationHead
 from .heads.classification import TaggingHead as TaggingHead
 from .heads.conv_decoder import ConvDecoderHead as ConvDecoderHead
+from .heads.ctc import CTCHead as CTCHead
 from .heads.hard_attention import HardAttentionHead as HardAttentionHead
 from .heads.head import IGNORE_INDEX as IGNORE_INDEX
 from .heads.head import Head as Head

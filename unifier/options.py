@@ -515,6 +515,8 @@ class MaskedPatchesConfig:
         augmentation: Augmentation | None = None,
     ) -> Task:
         """Create a task, or raise InputError if the tokenizer's patches or frames cannot be hidden."""
+        if not 0 < self.hidden_patches < 1:
+            raise InputError(f"hidden_patches={self.hidden_patches}: a share above 0 and below 1 is expected")
         objective = MaskedPatches(tokenizer, self.hidden_patches)
         head = MaskedReconstructionHead(
             objective.num_values, tokenizer.dim, width=self.decoder_width, depth=self.decoder_depth

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile, ZipInfo
 
+import numpy as np
 import pytest
 
 from unifier.data.dataset import Examples
 from unifier.data.source import SPLITS
-from unifier.datasets.fsdd import FSDD, SPEAKERS
+from unifier.datasets.fsdd import FSDD, SPEAKERS, FSDDStrings
 from unifier_tokenizers import InputError
 
 Make = Callable[[Path], FSDD]
@@ -63,6 +64,27 @@ def test_fsdd_splits_by_number_or_speaker(
     alone = FSDD(speaker="yweweler", data=tmp_path / "data")
     assert (speakers(alone.split("test")), speakers(alone.split("val"))) == ({"yweweler"}, {"george"})
     assert speakers(alone.split("train")) == set(SPEAKERS[1:5])
+
+
+def test_strings_are_composed_within_a_speaker(makers: dict[str, Make], tmp_path: Path) -> None:
+    makers["zip"](tmp_path)
+    source, again = (FSDDStrings("theo", train=20, held_out=5, lengths=(2, 4), data=tmp_path) for _ in range(2))
+    speakers: dict[str, set[str]] = {}
+    for name in SPLITS:
+        split = source.split(name)
+        assert len(split) == (20 if name == "train" else 5)
+        speakers[name] = {split.example_id(k).split()[3] for k in range(len(split))}
+        for (sound, digits), (same, _) in zip(split, again.split(name), strict=True):
+            assert 2 <= len(digits) <= 4
+            assert set(digits) <= set("012")
+            samples = np.asarray(sound.waveform)
+            assert 80 * len(digits) <= len(samples) <= (80 + 0.3 * 8000) * len(digits)
+            assert (samples == np.asarray(same.waveform)).all()
+    assert (speakers["test"], len(speakers["val"])) == ({"theo"}, 1)
+    assert not speakers["train"] & (speakers["val"] | speakers["test"])
+    assert source.sha256 == again.sha256 != FSDDStrings("theo", train=21, data=tmp_path).sha256
+    with pytest.raises(InputError, match="lengths"):
+        FSDDStrings(lengths=(3, 2))
 
 
 def test_fsdd_refuses_files(tmp_path: Path, write_tone: Callable[..., Path]) -> None:

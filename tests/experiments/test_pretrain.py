@@ -5,13 +5,18 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import soundfile
 from PIL import Image
 
 import unifier as uf
 from tests.experiments.test_recipes import build, only_task
 from unifier.cli import main
 from unifier.config import load_experiment
+from unifier.data.dataloader import TrainDataLoader
+from unifier.data.dataset import open_split
+from unifier.data.encoding import encode_split
 from unifier.datasets import Digits, modality_of
 from unifier.inference import inspect
 
@@ -28,7 +33,7 @@ def test_settings_of_another_modality_are_refused() -> None:
     for setting in ({"vocabulary": 300}, {"sound.patch": (16, 16)}):
         with pytest.raises(uf.InputError, match=r"data=embedded: the settings of (text|sound)"):
             build("pretrain", data="embedded", **SMALL, **setting)
-    with pytest.raises(uf.InputError, match=r"hidden_patches|share=1\.5"):
+    with pytest.raises(uf.InputError, match=r"hidden_patches=1\.5"):
         build("pretrain", data="embedded", hidden_patches=1.5, **SMALL)
 
 
@@ -38,6 +43,26 @@ def test_subset_of_labels_has_the_given_size() -> None:
     for examples in (0, 10**6):
         with pytest.raises(uf.InputError, match=f"examples={examples}"):
             build("pictures", examples=examples, **SMALL)
+
+
+@pytest.mark.slow
+def test_frames_of_sounds_are_hidden(tmp_path: Path) -> None:
+    rows = ["file,label"]
+    for k in range(12):
+        soundfile.write(tmp_path / f"{k}.wav", np.random.default_rng(k).uniform(-0.5, 0.5, 4000 + 400 * k), 8000)
+        rows.append(f"{k}.wav,{'ab'[k % 2]}")
+    (tmp_path / "sounds.csv").write_text("\n".join(rows))
+    settings = {"data": str(tmp_path / "sounds.csv"), "sample_rate": 8000, "stack": 2, **SMALL}
+    task = only_task(build("pretrain", **settings))
+    assert isinstance(task.objective, uf.MaskedPatches)
+    split, _ = encode_split(open_split(task.source, "train"), task.tokenizer, task.head, check=task.objective.check)
+    loader = TrainDataLoader({"a": split}, max_tokens=64, seed=0, budget={"steps": 3}, objectives={"a": task.objective})
+    for _, batch in loader:
+        loss = task.head.loss(batch.embed(task.tokenizer), batch.target)
+        assert loss.isfinite()
+    for wrong in ({"tokenizer": "waveform"}, {"sound.stem": "strided"}):
+        with pytest.raises(uf.InputError, match=r"WaveformTokenizer|stem"):
+            build("pretrain", **settings, **wrong)
 
 
 @pytest.mark.slow

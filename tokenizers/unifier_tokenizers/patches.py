@@ -116,7 +116,7 @@ def patches_to_images(values: Tensor, positions: Tensor, patch: int, stride: int
     sizes = positions.amax(2) * stride + patch
     rows, columns = (positions.amax((0, 2)) + 1).tolist()
     for count in (rows, columns):  # torch.export must know that the canvas is not empty.
-        torch._check(count >= 1)
+        torch._check(count >= 1)  # pyright: ignore[reportPrivateUsage]  It is documented, despite its name.
     height, width = (rows - 1) * stride + patch, (columns - 1) * stride + patch
     pixels = values.unflatten(1, (-1, patch * patch)).flatten(2)
     index = _pixel_index(positions, patch, stride, height, width)[:, None].expand_as(pixels)

@@ -13,6 +13,7 @@ from .factory import create_text_dataset as create_text_dataset
 from .factory import create_token_dataset as create_token_dataset
 from .factory import modality_of as modality_of
 from .fsdd import FSDD as FSDD
+from .fsdd import FSDDStrings as FSDDStrings
 from .grammar import GrammarPairs as GrammarPairs
 from .gtzan import GTZAN as GTZAN
 from .image_folder import ImageFolder as ImageFolder

@@ -2,16 +2,28 @@
 
 import re
 from functools import cached_property, partial
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from unifier.data.audio_files import read_audio
 from unifier.data.dataset import Examples, LabeledFile, from_files
 from unifier.data.download import require_file
-from unifier.data.readers import hash_files, read_archive
-from unifier.data.source import SplitName, accuracy_range, data_folder
+from unifier.data.readers import Archive, hash_files, read_archive
+from unifier.data.source import (
+    NO_SCORE_RANGE,
+    SPLITS,
+    Example,
+    ScoreRange,
+    SplitName,
+    accuracy_range,
+    data_folder,
+)
 from unifier.data.splits import rotate_folds, select_part
-from unifier_tokenizers import InputError
+from unifier_tokenizers import Audio, InputError
 from unifier_tokenizers.errors import check_choice
 
 FSDD_REFERENCE = (
@@ -26,6 +38,10 @@ RECORDING = re.compile(r"(?P<digit>\d)_(?P<speaker>[a-z]+)_(?P<number>\d+)\.wav"
 TEST_END, VAL_END = 5, 10
 """Each speaker recorded each digit fifty times. Recordings 0 to 4 are the official test set, and recordings 5 to 9 are
 for val."""
+
+
+FADE, MAX_PAUSE = 80, 0.3
+"""Number of samples in which a digit of a string is faded in and out, and the longest pause in seconds."""
 
 
 class Recording(NamedTuple):
@@ -68,13 +84,17 @@ class FSDD:
 
     def split(self, name: SplitName) -> Examples[LabeledFile]:
         """Return the recordings of one split, sorted by file name."""
-        recordings = select_part(self._recordings, self._parts, name)
-        return from_files([recording.sound for recording in recordings], partial(read_audio, archive=self._archive))
+        sounds = [recording.sound for recording in self.recordings(name)]
+        return from_files(sounds, partial(read_audio, archive=self.archive))
+
+    def recordings(self, name: SplitName) -> list[Recording]:
+        """Return the recordings of one split with their speakers, sorted by file name."""
+        return select_part(self._recordings, self._parts, name)
 
     @cached_property
     def sha256(self) -> str:
         """The hash of the archive, or of all recordings in the folder."""
-        if self._archive:
+        if self.archive:
             return hash_files({self._archive_path.name: self._archive_path})
         return hash_files({recording.sound.path.name: recording.sound.path for recording in self._recordings})
 
@@ -88,7 +108,7 @@ class FSDD:
 
     @cached_property
     def _recordings(self) -> list[Recording]:
-        paths = self._archive or (self._folder / "recordings").iterdir()
+        paths = self.archive or (self._folder / "recordings").iterdir()
         matches = [(path, match) for path in sorted(paths) if (match := RECORDING.fullmatch(path.name))]
         if not matches:
             raise InputError(f"{self._folder} has no recordings: put there files such as 7_theo_49.wav")
@@ -102,7 +122,7 @@ class FSDD:
         ]
 
     @cached_property
-    def _archive(self) -> dict[Path, bytes]:
+    def archive(self) -> dict[Path, bytes]:
         """The files in recordings.zip. Empty if the recordings are in a folder."""
         return {} if (self._folder / "recordings").is_dir() else read_archive(self._archive_path)
 
@@ -120,3 +140,93 @@ class FSDD:
         if not (folder / "recordings").is_dir():
             require_file(self.name, folder, ("recordings.zip",), hint)
         return folder
+
+
+class DigitString(NamedTuple):
+    """The recordings of a string of digits, and the seed of the pauses between them."""
+
+    recordings: tuple[Recording, ...]
+    seed: int
+
+
+@final
+class FSDDStrings:
+    """Strings of three to seven spoken digits, composed of the recordings of one speaker of FSDD.
+
+    The input is an `Audio` (samples,) at 8 kHz. The target is the string of digits, such as "3755". The speaker of test
+    and the speaker of val speak in no other split. A pause of 0 to 0.3 seconds follows each digit. The pause is noise
+    as loud as the quietest part of the digit, and each digit is faded in and out, so a joint is not a click.
+    """
+
+    name = "fsdd_strings"
+    license = FSDD.license
+    labels = FSDD.labels
+    folds = FSDD.folds
+    speakers = SPEAKERS
+    score_range = ScoreRange("error_rate", 100.0, None, NO_SCORE_RANGE)
+
+    def __init__(
+        self,
+        speaker: str = SPEAKERS[0],
+        *,
+        train: int = 4000,
+        held_out: int = 300,
+        lengths: tuple[int, int] = (3, 7),
+        seed: int = 0,
+        data: str | Path | None = None,
+    ) -> None:
+        """Choose the split and the number of strings.
+
+        Args:
+            speaker: The speaker to test on (see `FSDD`).
+            train: The number of strings in train.
+            held_out: The number of strings in val, and in test.
+            lengths: The smallest and the largest number of digits in a string.
+            seed: The seed with which the strings are drawn.
+            data: See `FSDD`.
+        """
+        if not 1 <= lengths[0] <= lengths[1] or min(train, held_out) < 1:
+            raise InputError(
+                f"lengths={lengths}, train={train}, held_out={held_out}: give numbers of at least 1, in order"
+            )
+        self._digits, self._lengths, self._seed = FSDD(speaker=speaker, data=data), lengths, seed
+        self._sizes: dict[SplitName, int] = {"train": train, "val": held_out, "test": held_out}
+
+    def split(self, name: SplitName) -> Examples[DigitString]:
+        """Return the strings of one split."""
+        recordings = self._digits.recordings(name)
+        by_speaker = {each.speaker: [r for r in recordings if r.speaker == each.speaker] for each in recordings}
+        rng = np.random.default_rng((self._seed, SPLITS.index(name)))
+        strings: list[DigitString] = []
+        for number in range(self._sizes[name]):
+            own = by_speaker[rng.choice(list(by_speaker))]
+            chosen = rng.integers(len(own), size=rng.integers(self._lengths[0], self._lengths[1] + 1))
+            strings.append(DigitString(tuple(own[k] for k in chosen), number))
+        return Examples(strings, partial(_compose, self._digits.archive), _string_name, _string_target)
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of the recordings and of the settings."""
+        settings = f"{self._digits.sha256} {self._digits.speaker} {self._sizes} {self._lengths} {self._seed}"
+        return sha256(settings.encode()).hexdigest()
+
+
+def _compose(archive: Archive, string: DigitString) -> Example:
+    rng, parts, rate = np.random.default_rng(string.seed), list[NDArray[np.float32]](), 0
+    for recording in string.recordings:
+        sound = read_audio(recording.sound.path, archive)
+        rate, wave = int(sound.sample_rate), np.array(sound.waveform, np.float32)
+        frames = wave[: len(wave) // FADE * FADE].reshape(-1, FADE)
+        fade = np.minimum(1, np.minimum(np.arange(len(wave)), np.arange(len(wave))[::-1]) / FADE)
+        quiet = float(np.sqrt((frames**2).mean(1).min())) if len(frames) else 0.0
+        noise = rng.normal(size=int(rng.uniform(0, MAX_PAUSE) * rate)) * quiet
+        parts += [(wave * fade).astype(np.float32), noise.astype(np.float32)]
+    return Example(Audio(np.concatenate(parts), rate), _string_target(string))
+
+
+def _string_name(string: DigitString) -> str:
+    return f"string {string.seed} of {string.recordings[0].speaker} ({_string_target(string)})"
+
+
+def _string_target(string: DigitString) -> str:
+    return "".join(recording.sound.target for recording in string.recordings)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from unifier.files import create_temporary, print_status
 from unifier.heads.classification import ClassificationHead, TaggingHead
+from unifier.heads.ctc import CTCHead
 from unifier.heads.head import Head
 from unifier.heads.language_modeling import LanguageModelingHead
 from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
@@ -42,6 +43,7 @@ COLUMNS: dict[type[Head], str] = {
     MaskedLanguageModelingHead: "word",
     SegmentationHead: "shares",
     RegressionHead: "number",
+    CTCHead: "text",
     LanguageModelingHead: "loss",
 }
 """Name of the column with the answers of a head. The default is "text" for written texts, else "label"."""

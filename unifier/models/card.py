@@ -6,6 +6,7 @@ from typing import Any
 
 from unifier.augmentation.image import ImageViews
 from unifier.heads.classification import ClassificationHead, TaggingHead
+from unifier.heads.ctc import CTCHead
 from unifier.heads.head import Head
 from unifier.heads.language_modeling import LanguageModelingHead
 from unifier.heads.masked_language_modeling import MASK, MaskedLanguageModelingHead
@@ -96,6 +97,8 @@ def _describe_task(name: str, task: ModelTask) -> str:
     elif isinstance(task.head, TokenClassificationHead):
         listed = ", ".join(map(_plain, task.head.labels[:MAX_LABELS]))
         does = f"gives each token of {noun} one of {len(task.head.labels):,} labels: {listed}."
+    elif isinstance(task.head, CTCHead):
+        does = f"reads a sequence of these symbols from {noun}: {', '.join(map(_plain, task.head.labels))}."
     elif isinstance(task.head, RegressionHead):
         does = f"predicts these numbers for {noun}: {', '.join(map(_plain, task.head.names))}."
     elif isinstance(task.head, SegmentationHead):
@@ -221,6 +224,9 @@ def _answer(task: ModelTask) -> Iterable[str]:
     elif isinstance(head, TokenClassificationHead):
         path = "sequence without an I-TYPE that continues no entity" if head.marks_entities else "label of each token"
         yield f"The answer is the most probable {path}: a softmax over {len(head.labels):,} logits per token."
+    elif isinstance(head, CTCHead):
+        search = f"a prefix beam search of width {head.beam_width}" if head.beam_width > 1 else "the best path"
+        yield f"The answer is decoded by {search}: logit 0 is the blank, and repeated symbols count once."
     elif isinstance(head, RegressionHead):
         yield "The model's numbers are multiplied by `std`, and `mean` is added (arguments of the head in config.json)."
     elif isinstance(head, SegmentationHead):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from unifier.heads.classification import ClassificationHead, TaggingHead
+from unifier.heads.ctc import CTCHead
 from unifier.heads.language_modeling import LanguageModelingHead
 from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
 from unifier.heads.masked_reconstruction import MaskedReconstructionHead
@@ -36,6 +37,7 @@ TASK_TAGS = {
     MaskedLanguageModelingHead: "fill-mask",
     RegressionHead: "regression",
     MaskedReconstructionHead: "reconstruction",
+    CTCHead: "speech-recognition",
     SegmentationHead: "segmentation",
     LanguageModelingHead: "text-generation",
 }
@@ -44,6 +46,7 @@ PIPELINES = {
     ("text", "classification"): "text-classification",
     ("image", "classification"): "image-classification",
     ("audio", "classification"): "audio-classification",
+    ("audio", "speech-recognition"): "automatic-speech-recognition",
     ("text", "token-classification"): "token-classification",
     ("image", "segmentation"): "image-segmentation",
     ("text", "translation"): "translation",

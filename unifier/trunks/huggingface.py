@@ -289,10 +289,13 @@ def _check_equal(name: str, output: Tensor, expected: Tensor) -> None:
 @contextmanager
 def _quiet(name: str) -> Generator[None]:
     """Silence the warnings and progress bars of transformers, and convert an error to an InputError."""
+    from huggingface_hub.utils import logging as hub_logging
     from transformers.utils import logging
 
     verbosity, is_shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    hub_verbosity = hub_logging.get_verbosity()
     logging.set_verbosity_error()
+    hub_logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
@@ -305,6 +308,7 @@ def _quiet(name: str) -> Generator[None]:
         ) from error
     finally:
         logging.set_verbosity(verbosity)
+        hub_logging.set_verbosity(hub_verbosity)
         if is_shown:
             logging.enable_progress_bar()
 
