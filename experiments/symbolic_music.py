@@ -28,7 +28,7 @@ def symbolic_music(
     tokenizer = uf.PianoRollTokenizer(trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
     head = uf.MultiLabelNextHead(tokenizer.num_notes, trunk.dim, dropout=trunk.dropout)
     augmentation = Transpose(transpose) if transpose else None
-    task = uf.Task(source, tokenizer, head, augmentation=augmentation, objective=uf.NextStep())
+    task = uf.Task(source, tokenizer, head, augmentation=augmentation, objective=uf.NextToken())
     return uf.Experiment(trunk.build(), {source.name: task}, training.sized_for(source, source.name))
 
 

@@ -26,6 +26,7 @@ from .heads.language_modeling import LanguageModelingHead as LanguageModelingHea
 from .heads.masked_language_modeling import MaskedLanguageModelingHead as MaskedLanguageModelingHead
 from .heads.masked_reconstruction import MaskedReconstructionHead as MaskedReconstructionHead
 from .heads.multi_label_next import MultiLabelNextHead as MultiLabelNextHead
+from .heads.next_item import NextItemHead as NextItemHead
 from .heads.prefix_lm import PrefixHead as PrefixHead
 from .heads.regression import RegressionHead as RegressionHead
 from .heads.replaced_token_detection import ReplacedTokenDetectionHead as ReplacedTokenDetectionHead
@@ -45,13 +46,13 @@ from .network import Network as Network
 from .objectives.masked_patches import MaskedPatches as MaskedPatches
 from .objectives.masked_spans import MaskedSpans as MaskedSpans
 from .objectives.masked_tokens import MaskedTokens as MaskedTokens
-from .objectives.next_step import NextStep as NextStep
 from .objectives.next_token import NextToken as NextToken
 from .tokenization import NO_POSITION as NO_POSITION
 from .tokenization import Audio as Audio
 from .tokenization import ContractError as ContractError
 from .tokenization import FrameTokenizer as FrameTokenizer
 from .tokenization import InputError as InputError
+from .tokenization import ItemTokenizer as ItemTokenizer
 from .tokenization import MarkedText as MarkedText
 from .tokenization import Mixture as Mixture
 from .tokenization import PatchTokenizer as PatchTokenizer

@@ -14,7 +14,7 @@ from unifier.heads.head import IGNORE_INDEX
 from unifier.heads.multi_label_next import MultiLabelNextHead
 from unifier.models.folder import ModelTask, StoredModel, read_model, write_model
 from unifier.network import Network
-from unifier.objectives.next_step import NextStep
+from unifier.objectives.next_token import NextToken
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, Tokens, pad_columns
 from unifier_tokenizers.piano_roll import NUM_NOTES, PianoRollTokenizer
@@ -24,12 +24,12 @@ PIECES = [[[60], [64, 67], [60]], [[62], [65], [69], [62, 65], [69]]]
 
 def make_batch(tokenizer: PianoRollTokenizer) -> Batch:
     values, positions, mask = pad_columns([tokenizer.encode(piece) for piece in PIECES])
-    return NextStep()(Batch(values, positions, mask, torch.zeros(len(PIECES))), [])
+    return NextToken()(Batch(values, positions, mask, torch.zeros(len(PIECES))), [])
 
 
 def make_network(dim: int = 16) -> tuple[Network, Batch]:
     tokenizer, head = PianoRollTokenizer(dim), MultiLabelNextHead(NUM_NOTES, dim)
-    task = ModelTask(tokenizer, head, RawReader(), 5, objective=NextStep())
+    task = ModelTask(tokenizer, head, RawReader(), 5, objective=NextToken())
     return Network(Transformer(dim, 1, 2, 16), {"music": task}), make_batch(tokenizer)
 
 

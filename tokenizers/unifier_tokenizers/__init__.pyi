@@ -5,6 +5,7 @@ from .audio import WaveformTokenizer as WaveformTokenizer
 from .dropout import Dropout as Dropout
 from .errors import InputError as InputError
 from .image import PatchTokenizer as PatchTokenizer
+from .items import ItemTokenizer as ItemTokenizer
 from .mixture import Mixture as Mixture
 from .piano_roll import PianoRollTokenizer as PianoRollTokenizer
 from .positions import PositionalEncoding as PositionalEncoding

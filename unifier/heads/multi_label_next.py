@@ -23,7 +23,7 @@ PRIOR = 0.05
 class MultiLabelNextHead(SummedHead):
     """A linear layer that predicts C independent yes-or-no values of the next token, such as the keys of a piano.
 
-    The targets come from the objective `NextStep`. The loss of a token is the sum of C binary cross-entropies, as in
+    The targets come from the objective `NextToken`. The loss of a token is the sum of C binary cross-entropies, as in
     the polyphonic music of Boulanger-Lewandowski et al. 2012 and of Bai et al. 2018, section 4.3.
     """
 

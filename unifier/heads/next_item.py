@@ -1,0 +1,106 @@
+"""The head that predicts the next item of a sequence, ranked among all items of a catalog."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from unifier.heads.head import IGNORE_INDEX
+from unifier.heads.summed_metrics import SummedHead
+from unifier.nn.cross_entropy import projected_cross_entropy
+from unifier.nn.precision import to_compute_dtype
+from unifier_tokenizers import Dropout, InputError, Tokens
+from unifier_tokenizers.items import BEGIN_ITEM
+
+TOP = 10
+"""The number of items that are recommended."""
+
+
+@final
+class NextItemHead(SummedHead):
+    """A projection to all items of a catalog, trained with full cross-entropy (Klenitskiy and Vasilev 2023).
+
+    The targets come from the objective `NextToken`. Training predicts every item of a sequence. Validation and test
+    rank the last item among all items that are not in the history, as SASRec does (Kang and McAuley 2018).
+    """
+
+    attention_mode = "causal"
+    max_score = 1.0
+
+    def __init__(self, embedding: nn.Embedding, *, dropout: float = 0.0) -> None:
+        """Build the head.
+
+        Args:
+            embedding: The embedding (V + 1, D) of an `ItemTokenizer`, which is also the output projection.
+            dropout: The dropout probability before the projection.
+        """
+        super().__init__()
+        self.embedding, self.dim = embedding, embedding.embedding_dim
+        self.dropout = Dropout(dropout)
+
+    def encode(self, target: object) -> Tensor:
+        """Return 0, because the objective defines the targets."""
+        return torch.tensor(0)
+
+    def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
+        """Return the mean cross-entropy of the next items, given the ids (B, N) of the next items."""
+        is_item = target != IGNORE_INDEX
+        hidden = to_compute_dtype(self.dropout(tokens.matrix.mT))[is_item]
+        return projected_cross_entropy(hidden, self.embedding.weight, target[is_item])
+
+    def scores(self, tokens: Tokens, history: Tensor) -> Tensor:
+        """Return scores (B, V + 1) of the item after the last token. Items of the history have the score -inf.
+
+        Args:
+            tokens: The trunk's tokens (B, D, N).
+            history: The ids (B, M) of previous items. Negative ids are ignored.
+        """
+        last = tokens.mask.sum(1) - 1
+        hidden = tokens.matrix[torch.arange(len(last), device=last.device), :, last]
+        with torch.autocast(hidden.device.type, enabled=False):  # In bfloat16, many scores would be equal.
+            scores = nn.functional.linear(hidden.float(), self.embedding.weight)
+        # The begin token is no item, so negative ids of the history can be replaced by the begin token.
+        scores.scatter_(1, history.clamp(min=BEGIN_ITEM), -torch.inf)
+        scores[:, BEGIN_ITEM] = -torch.inf
+        return scores
+
+    def predict(self, tokens: Tokens) -> list[list[int]]:
+        """Return the `TOP` items with the highest scores, which may be in the history."""
+        history = torch.full((len(tokens.mask), 1), BEGIN_ITEM, device=tokens.mask.device)
+        return self._best(self.scores(tokens, history))
+
+    def predict_inputs(self, tokens: Tokens, values: Tensor) -> list[list[int]]:
+        """Return the `TOP` items with the highest scores, without the items of the history (B, N)."""
+        return self._best(self.scores(tokens, values))
+
+    def evaluate(self, tokens: Tokens, target: Tensor) -> list[int]:
+        """Return the rank of the last item of each example, 1 for the best score."""
+        last = tokens.mask.sum(1, keepdim=True) - 1
+        answers = target.gather(1, last)
+        # An answer that is also in the history must keep its score.
+        history = target.scatter(1, last, BEGIN_ITEM).masked_fill(target == answers, BEGIN_ITEM)
+        scores = self.scores(tokens, history)
+        return (1 + (scores > scores.gather(1, answers)).sum(1)).tolist()
+
+    def statistics(self, predictions: Sequence[int], targets: Sequence[Any]) -> NDArray[np.float64]:
+        """Return the hits, the discounted cumulative gains, and ones (n, 3), given the ranks of n answers."""
+        ranks = np.array([*predictions])
+        hits = (ranks <= TOP).astype(np.float64)
+        return np.stack([hits, hits / np.log2(ranks + 1), np.ones(len(ranks))], 1)
+
+    def metrics_of(self, total: NDArray[np.float64]) -> Mapping[str, float]:
+        """Return the share of answers among the first `TOP` items, and their normalized discounted cumulative gain."""
+        hits, gain, count = total.tolist()
+        return {f"hit_rate_{TOP}": hits / count, f"ndcg_{TOP}": gain / count}
+
+    def describe(self, prediction: int | list[int]) -> str:
+        return f"rank {prediction}" if isinstance(prediction, int) else ", ".join(map(str, prediction))
+
+    def _best(self, scores: Tensor) -> list[list[int]]:
+        num_items = scores.shape[1] - 1
+        if num_items < TOP:
+            raise InputError(f"a catalog of {num_items} items: at least {TOP} are needed")
+        return scores.topk(TOP).indices.tolist()
