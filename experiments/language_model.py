@@ -7,8 +7,8 @@ from unifier.augmentation import RandomWindow
 from unifier.datasets import TextPieces, create_long_text
 from unifier.options import TrunkConfig
 
-TRUNK = TrunkConfig(depth=4, dim=192, dropout=0.0, positions="rotary", qk_norm=True, scaled_residual_init=True)
-TRAINING = uf.Training(optimizer="muon", learning_rate=4e-3, batch_tokens=4096, precision="bf16")
+TRUNK = TrunkConfig(depth=4, dim=128, dropout=0.0, positions="rotary", qk_norm=True, scaled_residual_init=True)
+TRAINING = uf.Training(optimizer="muon", learning_rate=6e-3, batch_tokens=4096, precision="bf16")
 MIN_EPOCHS = 10
 
 
