@@ -38,7 +38,7 @@ def language_model(
         entries,
         trunk.dim,
         positions=trunk.input_positions,
-        length=length,
+        length=2 * length + 1,  # A piece of train is longer than the windows that training reads.
         dropout=trunk.dropout,
         begin=True,
         end=False,

@@ -193,3 +193,13 @@ def test_text_classification_reads_a_table(tmp_path: Path) -> None:
         tokenizer = only_task(experiment).tokenizer
         assert isinstance(tokenizer, SubwordTokenizer)
         assert tokenizer.vocabulary.codec.token_to_id("##a") is not None
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_language_model_reads_learned_positions(tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text("".join(f"line {k} of {k % 7} lines\n" for k in range(80)))
+    settings: dict[str, Any] = {"data": str(tmp_path / "own.txt"), "length": 16, "positions": "learned"}
+    recipe = load_experiment("language_model")
+    (result,) = uf.run(recipe, **settings, dim=16, depth=1, heads=2, steps=2, out=tmp_path, track="off")
+    assert result.metrics["test/own/nats_per_character"] > 0
