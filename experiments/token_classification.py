@@ -4,8 +4,8 @@ import unifier as uf
 from unifier.datasets import create_token_dataset
 from unifier.options import TrunkConfig, learn_word_vocabulary
 
-TRUNK = TrunkConfig(trunk="lstm", dim=256, depth=2, dropout=0.5, positions="none")
-TRAINING = uf.Training(optimizer="adamw", learning_rate=2e-3, precision="bf16")
+TRUNK = TrunkConfig(trunk="lstm", dim=200, depth=1, dropout=0.5, positions="none")
+TRAINING = uf.Training(optimizer="adamw", learning_rate=4e-3, batch_tokens=2048, precision="bf16")
 
 
 def token_classification(
