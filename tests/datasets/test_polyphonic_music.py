@@ -26,7 +26,14 @@ def test_splits_are_those_of_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"no gzip", gzip.compress(b"[1"), gzip.compress(b'{"train": 3}'), gzip.compress(b"x" * 99)[:-9]]
+    "content",
+    [
+        b"",
+        b"no gzip",
+        gzip.compress(b"[1", mtime=0),
+        gzip.compress(b'{"train": 3}', mtime=0),
+        gzip.compress(b"x" * 99, mtime=0)[:-9],
+    ],
 )
 def test_broken_file_is_refused(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(InputError, match="nottingham"):
