@@ -162,14 +162,15 @@ def weights(folder: Path, name: str = "best") -> dict[str, Tensor]:
 def test_run_leaves_its_files_only(finished: Path) -> None:
     assert finished.parent.name == "pictures"
     left = {path.relative_to(finished).as_posix() for path in finished.rglob("*") if path.is_file()}
-    files = {f"{name}.json" for name in ("settings", "result", "samples", "attention", "confusions")}
+    files = {f"{name}.json" for name in ("settings", "result", "samples", "attention", "confusions", "maps")}
     files |= {".lock", "metrics.csv", "hashes.json", "predictions.csv", "report.html", "representations.npz"}
     files |= {"experiment.py"}
     files |= {f"checkpoints/{name}.ckpt" for name in ("best", "last")}
     files |= {f"model/{name}" for name in ("config.json", "model.safetensors", "README.md")}
     names = "curves-digits-tokens", "loss", "confusions-digits"
     drawn = {f"figures/{name}.{kind}" for name in names for kind in ("svg", "csv")}
-    assert left == files | drawn | {f"figures/attention-digits-{k}.svg" for k in (0, 1)}
+    drawn |= {f"figures/{name}.svg" for name in ("attention-digits-0", "attention-digits-1", "tokenizer-digits-0")}
+    assert left == files | drawn
     assert all((finished / name).stat().st_mtime_ns <= (finished / "result.json").stat().st_mtime_ns for name in files)
     expected: dict[str, Any] = {"study": f"{Path(__file__).resolve()}:pictures", "comparison": None, "trial": {}}
     expected |= {"longest": {"digits": 16}, "read": {"digits": content(finished)["data"]["digits"]["sha256"]}}

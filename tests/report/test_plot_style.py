@@ -14,7 +14,6 @@ from matplotlib.transforms import Bbox
 
 from tests.report.conftest import svg_text
 from unifier.files import read_csv
-from unifier.report.plot_attention import draw_alignment
 from unifier.report.plot_style import (
     COLORS,
     MAX_LABEL_LETTERS,
@@ -22,6 +21,7 @@ from unifier.report.plot_style import (
     LineEnd,
     create_panel,
     fade,
+    figures_folder,
     label_ends,
     plot_style,
 )
@@ -119,5 +119,5 @@ def test_linked_folder_of_figures_is_refused(writer: FigureWriter, tmp_path: Pat
     with pytest.raises(InputError, match="figures is a link"):
         writer.save(create_panel()[0], "a", "scores", "alt", [])
     with pytest.raises(InputError, match="figures is a link"):
-        draw_alignment(writer.folder / "figures" / "a.svg", ["a"], ["b"], np.eye(1))
+        figures_folder(writer.folder)
     assert not list((tmp_path / "target").iterdir())

@@ -254,7 +254,13 @@ def check_lineage(records: list[Record], result: Result) -> None:
 
 
 def test_wandb_comparison_is_an_evaluation(tmp_path: Path) -> None:
-    terms = {"budget_unit": "steps", "budget": 2, "sampling_temperature": "inf", "loss_weighting": "fixed"}
+    terms: dict[str, Any] = {
+        "budget_unit": "steps",
+        "budget": 2,
+        "sampling_temperature": "inf",
+        "loss_weighting": "fixed",
+    }
+    terms |= {"start_tokenizers": True, "count_pretraining": True}
     facts = {"parameters": {"total": 7}, "data": {}, "commit": "abc"}
     rows = [{"folder": "trials/first", "result": facts}]
     folder = tmp_path / "20260101-000000-abcd"

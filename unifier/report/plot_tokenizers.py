@@ -41,7 +41,8 @@ def draw_tiles(path: Path, weights: NDArray[np.floating], title: str) -> None:
         for axes in panels[len(tiles) :]:
             axes.set_axis_off()
         for axes, tile in zip(panels, tiles, strict=False):
-            axes.imshow(tile.squeeze(), cmap="gray", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+            pixels = tile[:, :, 0] if tile.shape[2] == 1 else tile
+            axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set(visible=True, color=MUTED, alpha=0.4, linewidth=0.6)
         figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)

@@ -39,6 +39,8 @@ def write_maps(tasks: Mapping[str, Task], splits: Mapping[str, EncodedSplit], fo
         splits: The validation split of each task.
         folder: The run's folder with the vectors of the examples, which `probe` has written.
     """
+    if not (folder / REPRESENTATIONS_FILE).exists():  # A warning has named the missing file.
+        return
     maps: dict[str, dict[str, Any]] = {}
     with np.load(folder / REPRESENTATIONS_FILE) as layers:
         for name, task in tasks.items():
