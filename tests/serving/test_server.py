@@ -178,7 +178,7 @@ def test_limits_of_size_time_and_number(monkeypatch: pytest.MonkeyPatch) -> None
             assert slow.result().status_code == 503
         host, port = address.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as idle:
-            idle.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+            idle.sendall(b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
             idle.sendall(b"Content-Length: 9\r\n\r\n{")
             assert b" 408 " in idle.recv(1000)
         go.set()
