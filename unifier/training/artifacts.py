@@ -57,7 +57,7 @@ PREDICTION_COLUMNS = ("task", "index", "example_id", "target", "prediction", "sc
 
 
 def write_artifacts(
-    result: Result, experiment: Experiment, model: UnifierModule, val: Mapping[str, EncodedSplit]
+    result: Result, experiment: Experiment, model: UnifierModule, val: Mapping[str, EncodedSplit], *, maps: bool
 ) -> None:
     """Write the files of a finished run. If a file cannot be written, print a warning and continue with the next file.
 
@@ -66,6 +66,7 @@ def write_artifacts(
         experiment: The experiment of the run.
         model: The trained model with its predictions on the test split.
         val: The validation split of each task.
+        maps: Write maps.json. The trials of a comparison have no maps, because t-SNE takes a second for each task.
     """
     folder, tasks, predictions = result.folder, experiment.tasks, model.predictions
     with warn_on_error(folder, "predictions.csv"):
@@ -83,7 +84,8 @@ def write_artifacts(
     with warn_on_error(folder, "the figures of its tokenizers"):
         draw_tokenizers(tasks, folder)
     with warn_on_error(folder, "maps.json"):
-        write_maps(tasks, val, folder)
+        if maps:
+            write_maps(tasks, val, folder)
     with warn_on_error(folder, "its reconstructions"):
         draw_reconstructions(model, val, folder)
     with warn_on_error(folder, "the model"):

@@ -248,7 +248,8 @@ def _fit(
             raise
         raise RunFailed(result) from cause
     result = replace(result, status="finished", metrics=metrics, signatures=signatures, speed=speed.speed)
-    return write_success(with_costs(result, model), experiment, model, splits["val"], loggers)
+    finished = with_costs(result, model)
+    return write_success(finished, experiment, model, splits["val"], loggers, maps=context.trial is None)
 
 
 def read_unfinished(folder: Path) -> dict[str, Any] | None:
@@ -558,13 +559,15 @@ def write_success(
     model: UnifierModule,
     val: Mapping[str, EncodedSplit],
     loggers: RunLoggers,
+    *,
+    maps: bool,
 ) -> Result:
     """Write the artifacts of a run with test scores, close the trackers, and write result.json last.
 
     Raises Interrupted after Ctrl-C. Resuming the interrupted run writes the artifacts again.
     """
     try:
-        write_artifacts(result, experiment, model, val)
+        write_artifacts(result, experiment, model, val, maps=maps)
         speed = {f"speed/{name}": value for name, value in result.speed.items()}
         score = {} if experiment.training.refit else {"val/score": model.score}  # W&B sweeps read `val/score`.
         loggers.log_artifacts(result.folder, {**result.metrics, **score, **speed})
