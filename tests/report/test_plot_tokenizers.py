@@ -11,17 +11,15 @@ import torch
 from PIL import Image
 
 from unifier import FrameTokenizer, Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer, Vocabulary, WaveformTokenizer
-from unifier.report.plot_tokenizers import draw_responses, draw_tiles, filter_responses
+from unifier.report.plot_tokenizers import draw_responses, draw_tiles, filter_responses, join_tiles
 from unifier.training.tokenizer_figures import projection_tiles
 
 
-def tiles_of(path: Path) -> list[np.ndarray[tuple[int, ...], np.dtype[np.uint8]]]:
-    encoded = re.findall(r"data:image/png;base64,([^\"]+)", path.read_text())
-    images = (Image.open(BytesIO(base64.b64decode(data))).convert("RGB") for data in encoded)
-    return [np.asarray(image)[::-1] for image in images]  # Matplotlib stores them upside down.
+def picture_of(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    (encoded,) = re.findall(r"data:image/png;base64,([^\"]+)", path.read_text())
+    return np.asarray(Image.open(BytesIO(base64.b64decode(encoded))).convert("RGB"))[::-1]  # It is upside down.
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("channels", [1, 3])
 def test_tiles_are_sorted_and_have_the_colors_of_the_weights(channels: int, tmp_path: Path) -> None:
     weights = np.zeros((3, channels, 2, 2), np.float32)
@@ -29,13 +27,25 @@ def test_tiles_are_sorted_and_have_the_colors_of_the_weights(channels: int, tmp_
     weights[1, :, 1, 1] = -5
     weights[2, 0, 0, 1] = 1
     draw_tiles(tmp_path / "tiles.svg", weights, "Patches")
-    tiles = tiles_of(tmp_path / "tiles.svg")
-    corners = [tile[[0, 0, -1, -1], [0, -1, 0, -1]].astype(int) for tile in tiles]
+    picture = picture_of(tmp_path / "tiles.svg")
+    rows = (np.array([0.25, 0.75]) * picture.shape[0]).astype(int)
+    columns = (np.arange(3)[:, None] + [0.25, 0.75]) * picture.shape[1] / 3
+    corners = [[picture[y, int(x)].astype(int) for y in rows for x in pair] for pair in columns]
     red = [255, 255, 255] if channels == 1 else [255, 127, 127]
     gray = [127, 127, 127]
     expected = [[gray, gray, gray, [0, 0, 0]], [gray, red, gray, gray], [red, gray, gray, gray]]
     assert np.abs(np.array(corners) - np.array(expected)).max() <= 3
     assert "all 3, norms" in (tmp_path / "tiles.svg").read_text()
+
+
+def test_joined_tiles_have_white_gaps_and_white_places_after_the_last_tile() -> None:
+    picture = join_tiles(np.zeros((3, 5, 2, 1)), 2)
+    height, width = picture.shape[0] // 2, picture.shape[1] // 2
+    for row, column, is_tile in ((0, 0, True), (0, 1, True), (1, 0, True), (1, 1, False)):
+        part = picture[row * height : (row + 1) * height, column * width : (column + 1) * width]
+        assert (part[2:-2, 2:-2] == (0 if is_tile else 1)).all()
+        assert part[0].min() == part[-1].min() == part[:, 0].min() == part[:, -1].min() == 1
+    assert picture.shape[0] / picture.shape[1] > 2
 
 
 def test_responses_peak_at_the_frequencies_of_the_filters(tmp_path: Path) -> None:
