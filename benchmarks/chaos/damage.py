@@ -192,7 +192,7 @@ def damage_file(command: Command, whole: Ending, path: Path, random: Random) -> 
 
 
 def cut(place: float, content: bytes) -> bytes:
-    """Return the first bytes of a content. `place` is the fraction of the bytes."""
+    """Return the first part of a file's content. `place` is the fraction of the bytes that remain."""
     return content[: int(place * len(content))]
 
 

@@ -71,3 +71,11 @@ def single() -> Callable[[Tokens, int], Tokens]:
         return Tokens(*(part[b : b + 1, ..., :length] for part in tokens))
 
     return take
+
+
+@pytest.fixture
+def hidden_target(tokens: Tokens) -> Tensor:
+    """Return the ids (3, N) of one to three hidden tokens per example."""
+    target = torch.full(tokens.mask.shape, IGNORE_INDEX)
+    target[0, [1, 4, 8]], target[1, 2], target[2, [0, 4]] = torch.tensor([5, 6, 7]), 8, torch.tensor([9, 5])
+    return target

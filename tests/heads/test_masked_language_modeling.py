@@ -29,62 +29,56 @@ def make_head() -> MaskedLanguageModelingHead:
     return MaskedLanguageModelingHead(VOCABULARY, D, embedding=SubwordTokenizer(VOCABULARY, D).embedding)
 
 
-@pytest.fixture
-def target(tokens: Tokens) -> Tensor:
-    """Return the ids (3, N) of one to three hidden tokens per example."""
-    target = torch.full(tokens.mask.shape, IGNORE_INDEX)
-    target[0, [1, 4, 8]], target[1, 2], target[2, [0, 4]] = torch.tensor([5, 6, 7]), 8, torch.tensor([9, 5])
-    return target
-
-
 @torch.no_grad()
-def test_loss_and_scores_equal_torch(tokens: Tokens, target: Tensor) -> None:
+def test_loss_and_scores_equal_torch(tokens: Tokens, hidden_target: Tensor) -> None:
     head = make_head().eval()
     logits = head.transform(tokens.matrix.mT) @ head.embedding.weight.T
-    loss = functional.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=IGNORE_INDEX)
-    torch.testing.assert_close(head.loss(tokens, target), loss)
-    scores = head.metrics(head.evaluate(tokens, target), [None] * 3)
-    right = (logits.argmax(-1) == target)[target != IGNORE_INDEX].double().mean().item()
-    examples = [head.example_score(answer, None) for answer in head.evaluate(tokens, target)]
+    loss = functional.cross_entropy(logits.flatten(0, 1), hidden_target.flatten(), ignore_index=IGNORE_INDEX)
+    torch.testing.assert_close(head.loss(tokens, hidden_target), loss)
+    scores = head.metrics(head.evaluate(tokens, hidden_target), [None] * 3)
+    right = (logits.argmax(-1) == hidden_target)[hidden_target != IGNORE_INDEX].double().mean().item()
+    examples = [head.example_score(answer, None) for answer in head.evaluate(tokens, hidden_target)]
     assert sum(score * weight for score, weight in examples) / 6 == pytest.approx(100 * right)
     assert scores == pytest.approx({"accuracy": 100 * right, "nats": loss.item(), "perplexity": loss.exp().item()})
 
 
 @torch.no_grad()
-def test_answers_ignore_the_batch(tokens: Tokens, target: Tensor, single: Callable[[Tokens, int], Tokens]) -> None:
+def test_answers_ignore_the_batch(
+    tokens: Tokens, hidden_target: Tensor, single: Callable[[Tokens, int], Tokens]
+) -> None:
     head = make_head().eval()
-    values = torch.where(target != IGNORE_INDEX, head.mask_id, 5)
-    together, filled = head.evaluate(tokens, target), head.predict_inputs(tokens, values)
+    values = torch.where(hidden_target != IGNORE_INDEX, head.mask_id, 5)
+    together, filled = head.evaluate(tokens, hidden_target), head.predict_inputs(tokens, values)
     for b in range(3):
         alone = single(tokens, b)
         length = alone.mask.shape[1]
-        (scored,) = head.evaluate(alone, target[b : b + 1, :length])
+        (scored,) = head.evaluate(alone, hidden_target[b : b + 1, :length])
         assert (scored.expected, scored.predicted) == (together[b].expected, together[b].predicted)
         assert scored.nats == pytest.approx(together[b].nats, rel=1e-5)
         (gaps,) = head.predict_inputs(alone, values[b : b + 1, :length])
-        assert len(gaps) == (target[b] != IGNORE_INDEX).sum()
+        assert len(gaps) == (hidden_target[b] != IGNORE_INDEX).sum()
         for one, other in zip(gaps, filled[b], strict=True):
             assert [word for word, _ in one] == [word for word, _ in other]
             assert [p for _, p in one] == pytest.approx([p for _, p in other], rel=1e-4)
     assert len(head.predict(tokens)[1]) == 3
 
 
-def test_teacher_adds_the_cross_entropy_to_its_predictions(tokens: Tokens, target: Tensor) -> None:
+def test_teacher_adds_the_cross_entropy_to_its_predictions(tokens: Tokens, hidden_target: Tensor) -> None:
     student, teacher, trunk = make_head().eval(), make_head(), uf.Transformer(D, 1, 2, 20)
     tokenizer = SubwordTokenizer(VOCABULARY, D)
     parameters, values = set(student.parameters()), torch.randint(4, 10, tokens.mask.shape) * tokens.mask
-    assert torch.equal(student.loss_inputs(tokens, target, values), student.loss(tokens, target))
+    assert torch.equal(student.loss_inputs(tokens, hidden_target, values), student.loss(tokens, hidden_target))
     student.learn_from(Teacher(tokenizer, trunk, teacher))
     assert set(student.parameters()) == parameters
-    loss = student.loss_inputs(tokens, target, values)
+    loss = student.loss_inputs(tokens, hidden_target, values)
     loss.backward()
     assert all(parameter.grad is None for parameter in teacher.parameters())
     output = trunk(Tokens(tokenizer.embed(values, tokens.positions), tokens.mask, tokens.positions))
     soft, own = (
-        (head.logits(part.matrix.mT)[target != IGNORE_INDEX] / 2).log_softmax(-1)
+        (head.logits(part.matrix.mT)[hidden_target != IGNORE_INDEX] / 2).log_softmax(-1)
         for head, part in ((teacher, output), (student, tokens))
     )
-    torch.testing.assert_close(loss, student.loss(tokens, target) - 4 * (soft.exp() * own).sum(-1).mean())
+    torch.testing.assert_close(loss, student.loss(tokens, hidden_target) - 4 * (soft.exp() * own).sum(-1).mean())
     other = Vocabulary.fit(TEXTS[:1], level="word", extra=(MASK,))
     embedding = SubwordTokenizer(other, D).embedding
     with pytest.raises(InputError, match="another vocabulary"):

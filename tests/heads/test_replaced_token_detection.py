@@ -29,56 +29,50 @@ def make_head() -> tuple[ReplacedTokenDetectionHead, SubwordTokenizer, uf.Transf
     return head.eval(), tokenizer.eval(), trunk.eval()
 
 
-@pytest.fixture
-def target(tokens: Tokens) -> Tensor:
-    """Return the ids (3, N) of one to three hidden tokens per example."""
-    target = torch.full(tokens.mask.shape, IGNORE_INDEX)
-    target[0, [1, 4, 8]], target[1, 2], target[2, [0, 4]] = torch.tensor([5, 6, 7]), 8, torch.tensor([9, 5])
-    return target
-
-
 @torch.no_grad()
-def test_loss_adds_generator_and_fifty_times_the_answers(tokens: Tokens, target: Tensor) -> None:
+def test_loss_adds_generator_and_fifty_times_the_answers(tokens: Tokens, hidden_target: Tensor) -> None:
     head, tokenizer, trunk = make_head()
     embedded: list[Tensor] = []
     embed = tokenizer.embed
     tokenizer.embed = lambda values, positions: embedded.append(values) or embed(values, positions)
-    loss = head.loss(tokens, target)
+    loss = head.loss(tokens, hidden_target)
     (ids,) = embedded
-    is_hidden = target != IGNORE_INDEX
+    is_hidden = hidden_target != IGNORE_INDEX
     assert (ids[~is_hidden] == 0).all()
     generated = head.generator(tokens._replace(matrix=head.shrink(tokens.matrix.mT).mT))
     logits = head.hidden_words.transform(head.expand(generated.matrix.mT)) @ tokenizer.embedding.weight.T
-    expected = functional.cross_entropy(logits.flatten(0, 1), target.flatten())
+    expected = functional.cross_entropy(logits.flatten(0, 1), hidden_target.flatten())
     matrix = tokens.matrix.clone()
     for b, n in is_hidden.nonzero().tolist():
         matrix[b, :, n] = embed(ids[b : b + 1], tokens.positions[b : b + 1])[0, :, n]
     answers = head.detect(trunk(tokens._replace(matrix=matrix)).matrix.mT)[..., 0]
-    replaced = (is_hidden & (ids != target)).float()
+    replaced = (is_hidden & (ids != hidden_target)).float()
     each = functional.binary_cross_entropy_with_logits(answers, replaced, reduction="none")
     torch.testing.assert_close(loss, expected + 50 * each[tokens.mask].mean())
 
 
-def test_samples_follow_the_generator(tokens: Tokens, target: Tensor) -> None:
+def test_samples_follow_the_generator(tokens: Tokens, hidden_target: Tensor) -> None:
     head, tokenizer, _ = make_head()
-    drawn = [head._run(tokens, target, torch.rand(6)) for _ in range(400)]  # pyright: ignore[reportPrivateUsage]
+    drawn = [head._run(tokens, hidden_target, torch.rand(6)) for _ in range(400)]  # pyright: ignore[reportPrivateUsage]
     share = torch.stack([found.is_replaced.sum() for found in drawn]).sum().item() / 2400
     # The share of replaced tokens is 1 minus the mean probability of the hidden tokens.
     probabilities = drawn[0].generator_logits.softmax(-1).gather(1, drawn[0].expected[:, None])
     assert share == pytest.approx(1 - probabilities.mean().item(), abs=0.03)
-    head.loss(tokens, target).backward()
+    head.loss(tokens, hidden_target).backward()
     assert tokenizer.embedding.weight.grad is not None
 
 
 @torch.no_grad()
-def test_answers_ignore_the_batch(tokens: Tokens, target: Tensor, single: Callable[[Tokens, int], Tokens]) -> None:
+def test_answers_ignore_the_batch(
+    tokens: Tokens, hidden_target: Tensor, single: Callable[[Tokens, int], Tokens]
+) -> None:
     head, _, _ = make_head()
     values = torch.full(tokens.mask.shape, 5)
-    together, answers = head.evaluate(tokens, target), head.predict_inputs(tokens, values)
+    together, answers = head.evaluate(tokens, hidden_target), head.predict_inputs(tokens, values)
     for b in range(3):
         alone = single(tokens, b)
         length = alone.mask.shape[1]
-        torch.testing.assert_close(head.evaluate(alone, target[b : b + 1, :length])[0], together[b])
+        torch.testing.assert_close(head.evaluate(alone, hidden_target[b : b + 1, :length])[0], together[b])
         (own,) = head.predict_inputs(alone, values[b : b + 1, :length])
         assert [p for _, p in own] == pytest.approx([p for _, p in answers[b]], rel=1e-4)
         assert len(own) == length

@@ -125,8 +125,8 @@ class Vocabulary(StoredFile):
             extra: The names of extra entries, such as "<mask>". The extra entries get the last ids.
 
         Raises:
-            InputError: If the size is too small for the level, if all texts are empty, if a text is not valid Unicode,
-                or if the name of an extra entry is already an entry.
+            InputError: If the size is too small for the level, if all texts are empty, or if a text is not valid
+                Unicode. The error is also raised if the name of an extra entry is already an entry.
         """
         minimum = MIN_VOCABULARY[check_choice("level", level, tuple(MIN_VOCABULARY))] + len(extra)
         if size < minimum:

@@ -43,10 +43,8 @@ class ClassificationHead(Head):
             label_smoothing: The share of the target probability that is spread evenly over all labels.
         """
         super().__init__()
-        self.labels, self.dim = check_labels(labels), dim
+        self.labels, self.dim = check_labels(labels, minimum=2), dim
         self.label_index = {label: i for i, label in enumerate(self.labels)}
-        if len(self.label_index) != len(self.labels) or len(self.labels) < 2:
-            raise InputError(f"labels={list(self.labels)}: at least two different labels are needed")
         self.pool = TokenPool(pooling, dim)
         self.trunk_output = "cls" if pooling == "cls" else "sequence"
         self.label_smoothing = check_fraction("label_smoothing", label_smoothing)
@@ -113,8 +111,6 @@ class TaggingHead(Head):
         super().__init__()
         self.labels, self.dim = check_labels(labels), dim
         self.label_index = {label: i for i, label in enumerate(self.labels)}
-        if len(self.label_index) != len(self.labels) or not self.labels:
-            raise InputError(f"labels={list(self.labels)}: at least one tag is needed, and all tags must differ")
         self.pool = TokenPool(pooling, dim)
         self.trunk_output = "cls" if pooling == "cls" else "sequence"
         self.out = nn.Linear(dim, len(self.labels))

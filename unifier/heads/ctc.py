@@ -44,8 +44,6 @@ class CTCHead(SummedHead):
         super().__init__()
         self.labels, self.dim, self.beam_width = check_labels(labels), dim, beam_width
         self.label_index = {label: i for i, label in enumerate(self.labels, start=1)}
-        if len(self.label_index) != len(self.labels) or not self.labels:
-            raise InputError(f"labels={list(self.labels)}: at least one symbol is needed, and all symbols must differ")
         if beam_width < 1:
             raise InputError(f"beam_width={beam_width}: at least 1 is needed")
         self.dropout = Dropout(dropout)

@@ -214,14 +214,21 @@ class Head(Configurable, nn.Module, ABC):
         return {}
 
 
-def check_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """Return the labels as a tuple, or raise InputError if a label is not a string."""
+def check_labels(labels: Iterable[str], minimum: int = 1) -> tuple[str, ...]:
+    """Return the labels as a tuple, or raise InputError if a label is not a string, or if labels are equal or too few.
+
+    Args:
+        labels: The labels.
+        minimum: The smallest number of labels.
+    """
     labels = tuple(labels)
     for label in labels:
         if not isinstance(label, str):
             raise InputError(
                 f"the label {label!r} is not a string: give strings as labels; a target may be the index of a label"
             )
+    if len(set(labels)) != len(labels) or len(labels) < minimum:
+        raise InputError(f"labels={[*labels]}: at least {minimum} are needed, and all labels must be different")
     return labels
 
 

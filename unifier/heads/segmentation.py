@@ -25,7 +25,7 @@ class SegmentationHead(SummedHead):
     the cross-entropy and the Dice loss (Milletari et al. 2016, section 3), as in nnU-Net.
 
     A target is a mask (H, W) of class indices, as large as the picture. A prediction is a mask (H, W) in uint8 that
-    covers all patches, and may therefore exceed the picture at the right and at the bottom by a part of a patch.
+    covers all patches. At the right and at the bottom, a prediction may exceed the picture by a part of a patch.
     """
 
     def __init__(self, labels: Sequence[str], dim: int, *, patch: int, features: int = 8) -> None:
@@ -38,9 +38,9 @@ class SegmentationHead(SummedHead):
             features: The number of features of a pixel before the convolutions.
         """
         super().__init__()
-        self.labels, self.dim, self.patch = check_labels(labels), dim, patch
-        if not 2 <= len(set(self.labels)) == len(self.labels) <= 256:
-            raise InputError(f"labels={list(self.labels)}: from 2 to 256 different classes are needed")
+        self.labels, self.dim, self.patch = check_labels(labels, minimum=2), dim, patch
+        if len(self.labels) > 256:
+            raise InputError(f"{len(self.labels)} labels: at most 256 fit into the 8 bits of a pixel")
         if patch < 1 or features < 1:
             raise InputError(f"patch={patch}, features={features}: both must be at least 1")
         self.out = nn.Linear(dim, features * patch * patch)

@@ -45,10 +45,8 @@ class TokenClassificationHead(SummedHead):
             label_smoothing: The share of the target probability that is spread evenly over all labels.
         """
         super().__init__()
-        self.labels, self.dim = check_labels(labels), dim
+        self.labels, self.dim = check_labels(labels, minimum=2), dim
         self.label_index = {label: i for i, label in enumerate(self.labels)}
-        if len(self.label_index) != len(self.labels) or len(self.labels) < 2:
-            raise InputError(f"labels={list(self.labels)}: at least two different labels are needed")
         self.label_smoothing = check_fraction("label_smoothing", label_smoothing)
         self.marks_entities = all(label == OUTSIDE or label.startswith(("B-", "I-")) for label in self.labels)
         self.dropout = Dropout(dropout)

@@ -104,8 +104,8 @@ class TranslationHead(AttentiveTextHead):
         """Return the state of B empty texts.
 
         Returns:
-            The mask (B, N) of the trunk's tokens, the keys and values (B, depth, 2, H, N, D/H) of cross-attention, and
-            no keys and values (B, depth, 2, H, 0, D/H) of self-attention.
+            The mask (B, N) of the trunk's tokens, and the keys and values (B, depth, 2, H, N, D/H) of cross-attention.
+            The keys and values (B, depth, 2, H, 0, D/H) of self-attention are empty.
         """
         caches = [(KVCache(grows=True), KVCache(grows=False)) for _ in self.blocks]
         begin = torch.full((tokens.mask.shape[0], 1), BOS, device=tokens.mask.device)

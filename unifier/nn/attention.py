@@ -25,7 +25,7 @@ AttentionMode = Literal["bidirectional", "causal"] | Tensor | Local
 - "bidirectional" allows all tokens (BERT, ViT).
 - "causal" allows the token itself and all earlier tokens (GPT).
 - A tensor of prefix lengths (B,) allows the prefix of the example, the token itself, and all earlier tokens.
-- `Local` allows near tokens, and every s-th token (Sparse Transformer).
+- `Local` allows the tokens in a window, and also every token at a multiple of a stride (Sparse Transformer).
 """
 
 FUSED_MIN_KEYS = {torch.bfloat16: 1024}

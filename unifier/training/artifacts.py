@@ -233,7 +233,7 @@ def collect_samples(
         samples[name] = [
             {
                 "input": describe_example(examples, index),
-                # The head of an objective does not predict the target of the data set.
+                # With an objective, the head predicts parts of the input, and not the target of the data set.
                 "target": "" if task.objective else shorten(target),
                 "prediction": shorten(prediction),
                 **render_input(example.input, task.tokenizer),
