@@ -398,7 +398,8 @@ def test_low_limit_is_raised_or_refused(
     for hard in (48, resource.RLIM_INFINITY):
         monkeypatch.setattr(resource, "getrlimit", lambda asked, hard=hard: (20, hard) if asked == kind else (-1, -1))
         main(["report", str(file)])
-        assert (needed in capsys.readouterr().err) == (hard == 48)
+        message = capsys.readouterr().err.replace(str(file), "")  # A temporary folder may contain the number.
+        assert (needed in message) == (hard == 48)
     assert limits == [(int(needed.replace(",", "")), resource.RLIM_INFINITY)]
 
 
