@@ -183,6 +183,14 @@ def test_weights_of_another_shape_are_named(folder: Path) -> None:
         read_model(folder)
 
 
+@pytest.mark.parametrize("longest", [0, -1, True, 2.0, "9"])
+def test_length_of_the_longest_example_is_positive(longest: Any, folder: Path) -> None:
+    tasks = read_json(folder / "config.json")["tasks"]
+    change(folder, tasks={"task": tasks["task"] | {"longest": longest}})
+    with pytest.raises(InputError, match="longest must"):
+        read_model(folder)
+
+
 @pytest.mark.parametrize("value", [torch.tensor(torch.nan), torch.tensor(torch.inf), torch.tensor(1)])
 def test_weights_that_are_no_numbers_are_named(value: Tensor, folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")

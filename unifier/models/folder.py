@@ -183,7 +183,8 @@ def list_model_files(folder: Path) -> list[str]:
 
 
 def _decode_task(reader: ConfigReader, name: str, content: object) -> ModelTask:
-    if not isinstance(content, dict) or not isinstance(content.get("longest"), int):
+    longest = content.get("longest") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or type(longest) is not int or longest < 1:
         raise InputError(f"tasks.{name}: broken (longest must be the number of tokens of the longest example)")
     types = {
         "tokenizer": Tokenizer,
@@ -193,7 +194,7 @@ def _decode_task(reader: ConfigReader, name: str, content: object) -> ModelTask:
         "objective": Objective | None,
     }
     parts = {part: _decode_as(kind, reader, content.get(part), f"tasks.{name}.{part}") for part, kind in types.items()}
-    return ModelTask(**parts, longest=content["longest"])
+    return ModelTask(**parts, longest=longest)
 
 
 def _decode_as(kind: Any, reader: ConfigReader, content: object, path: str) -> Any:
