@@ -219,6 +219,7 @@ def test_unreadable_examples_may_be_skipped(
     assert "1 examples skipped" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_unusable_folders_are_refused(refused: Refused, tmp_path: Path) -> None:
     make_images(tmp_path / "data")
     settings = ("kind=images", f"at={tmp_path}/data")

@@ -126,6 +126,7 @@ def test_settings_may_stand_anywhere(file: Path, tmp_path: Path, capsys: Capture
         assert (settings["steps"], settings["dim"]) == (2, 4)
 
 
+@pytest.mark.slow
 def test_show_prints_stages_and_settings(file: Path, capsys: Capture) -> None:
     assert main(["show", str(file), "dim=16"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
@@ -313,6 +314,7 @@ def test_second_ctrl_c_stops_at_once(file: Path, tmp_path: Path, capsys: Capture
     assert (stopped["status"], stopped["budget"]["steps"]) == ("interrupted", 34)
 
 
+@pytest.mark.slow
 def test_run_stopped_at_start_prints_its_folder(
     file: Path, tmp_path: Path, capsys: Capture, monkeypatch: Patch
 ) -> None:
@@ -330,6 +332,7 @@ def copy_interrupted(source: Path, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_finished_run_stays_as_it_is(file: Path, uninterrupted: Path, tmp_path: Path, capsys: Capture) -> None:
     folder = Path(shutil.copytree(uninterrupted, tmp_path / "runs" / "finished"))
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

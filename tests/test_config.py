@@ -351,6 +351,7 @@ def test_plugin_names_load_nothing_of_ours(kind: PluginKind, monkeypatch: pytest
     assert plugin_names(kind) == names
 
 
+@pytest.mark.slow
 def test_list_command_names_broken_plugin(tmp_path: Path) -> None:
     (tmp_path / "stranger.py").write_text("class Fine: ...\n")
     metadata = tmp_path / "stranger-1.0.dist-info"

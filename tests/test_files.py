@@ -75,6 +75,7 @@ def test_json_has_no_infinity_and_no_objects(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "a.json").read_text()) == files.read_json(tmp_path / "a.json", pair=list) == expected
 
 
+@pytest.mark.slow
 def test_each_changed_byte_of_a_sealed_file_is_found(tmp_path: Path) -> None:
     path, content = tmp_path / "a.json", {"score": 12.5, "é\udce9": ["a", None], "sha256": "old"}
     files.write_sealed_json(path, content)
@@ -199,6 +200,7 @@ def stop_training(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert callback.requested
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", [encode_sounds, download_file, drop_duplicates, stop_training])
 def test_closed_output_stops_nothing(
     act: Callable[[Path, pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -93,6 +93,7 @@ def import_faults(texts: Mapping[str, str]) -> list[str]:
     return faults
 
 
+@pytest.mark.slow
 def test_imports_run_downward_in_no_circle() -> None:
     assert import_faults({module_name(path): path.read_text() for path in SOURCES}) == []
     assert {len(module_name(path).split(".")) for path in SOURCES} <= {2, 3}, "the library is two levels deep"
@@ -115,6 +116,7 @@ def test_upward_import_and_circle_are_found(texts: dict[str, str]) -> None:
     assert len(import_faults(texts)) == 1
 
 
+@pytest.mark.slow
 def test_report_reads_results_through_files() -> None:
     modules = [module_name(path) for path in SOURCES]
     allowed = ("unifier.report", "unifier.files", "unifier.folders", "unifier.heads.text_metrics", "unifier_tokenizers")
@@ -176,6 +178,7 @@ def test_folder_tokenizers_shadows_nothing() -> None:
     assert process.stdout.strip() == "tokenizers"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [["-c", "import unifier"], ["-m", "unifier", "--help"], ["-m", "unifier", "list"]],

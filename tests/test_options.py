@@ -95,6 +95,7 @@ def write_pictures(folder: Path, *sides: int) -> ImageFolder:
     return ImageFolder(folder)
 
 
+@pytest.mark.slow
 def test_patch_follows_median_picture_in_every_fold(tmp_path: Path) -> None:
     folders = [(8, 8, *[64] * 28), (64, 64, *[16] * 28), [8, 16, 64] * 10]
     for number, sides in enumerate(folders):
@@ -174,6 +175,7 @@ def test_stack_cuts_median_clip_into_ten_tokens(seconds: float, stack: int, tmp_
     assert AudioFrontend().frames_per_token(clips) == stack
 
 
+@pytest.mark.slow
 def test_audio_frontend_builds_every_kind(noises: AudioFolder) -> None:
     clips = ClipStatistics(noises, "genre")
     default = AudioFrontend().build(noises, TRUNK, clips, "stop")

@@ -104,6 +104,7 @@ def test_a_constant_has_cka_0() -> None:
     assert (result.value, result.calibrated) == (0, 0)
 
 
+@pytest.mark.slow
 def test_tied_neighbors_do_not_follow_the_order() -> None:
     """Each representation has about 25 copies of four points, so each neighbor is one of many ties."""
     num_significant = 0

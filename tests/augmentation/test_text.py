@@ -70,6 +70,7 @@ def test_bpe_dropout_length_rises_with_probability(batch: Batch, seeded: Seeded)
     assert sizes == sorted(set(sizes))
 
 
+@pytest.mark.slow
 def test_bpe_dropout_generator_decides(batch: Batch, seeded: Seeded) -> None:
     used = BpeDropout(VOCABULARY, 0.3)
     used(batch, seeded(5))
@@ -85,6 +86,7 @@ def test_bpe_dropout_refuses_bad_arguments() -> None:
         BpeDropout(Vocabulary.fit(TEXTS, size=400, level="word"), 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("wrap", [lambda augmentation: augmentation, Compose])
 def test_budget_counts_segmented_subwords(

@@ -111,6 +111,7 @@ def test_main_writes_every_fold(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "emotify" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_main_accepts_own_folders_and_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Horizontal and vertical stripes of different sizes, and two tones in a table with folds."""
     rng = np.random.RandomState(0)
@@ -134,6 +135,7 @@ def test_main_accepts_own_folders_and_tables(tmp_path: Path, capsys: pytest.Capt
     assert scores[stripes][0]["test"] > 0.5
 
 
+@pytest.mark.slow
 def test_main_sounds_with_covers_are_sounds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ def wait(content: bytes) -> None:
     time.sleep(100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("read", "fault"),
     [

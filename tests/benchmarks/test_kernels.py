@@ -25,6 +25,7 @@ def test_tables_cover_fast_types(fast: bool, types: int, monkeypatch: pytest.Mon
         assert len("\n".join(lines()).splitlines()) == 2 + 2 * types
 
 
+@pytest.mark.slow
 def test_local_table_has_every_pattern_and_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "LOCAL_LENGTHS", (600,))
     monkeypatch.setattr(attention, "fast_dtypes", lambda: (torch.float32,))

@@ -58,6 +58,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> RunProgram:
     return run
 
 
+@pytest.mark.slow
 def test_main_without_accelerator_skips_cases(
     names: list[str], run: RunProgram, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -71,6 +72,7 @@ def test_main_without_accelerator_skips_cases(
     assert "error: vit_s16: " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_main_failed_case_keeps_others(
     names: list[str], run: RunProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
@@ -88,6 +90,7 @@ def test_main_failed_case_keeps_others(
     assert list(read_json(tmp_path / "results.json")["cases"]) == names
 
 
+@pytest.mark.slow
 def test_main_separates_devices(names: list[str], run: RunProgram, tmp_path: Path) -> None:
     assert run("vit") == 0
     on_cpu = read_json(tmp_path / "results.json")

@@ -82,6 +82,7 @@ def mp3(rate: int, channels: int, mode: str) -> tuple[bytes, bytes]:
     return complete, complete[complete.find(complete[:2], tag) :]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [8000, 22050, 44100])
 @pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize("mode", ["CONSTANT", "VARIABLE", "AVERAGE"])

@@ -245,6 +245,7 @@ def test_setting_of_embed_keeps_the_entry(table: Path, disk: Disk) -> None:
     assert len(disk.new_reads()) == 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_changed_setting_encodes_again(table: Path, disk: Disk, name: str) -> None:
     settings: dict[str, Any] = {"stride": {"patch": (4, 8), "stack": 1}, "patch": {"stack": 1}}.get(name, {})
@@ -323,6 +324,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_damaged_entry_is_rebuilt(table: Path, root: Path, disk: Disk, kind: str, capsys: Capture) -> None:
     first = content(encode(AudioFolder(table)))

@@ -119,6 +119,7 @@ def two_tasks() -> dict[str, EncodedSplit]:
     return {"a": split_of(draw_lengths(30, 10)), "b": split_of(draw_lengths(50, 30))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("budget", "steps"),
     [({"steps": 1}, 1), ({"steps": 500}, 500), ({"steps": 3, "tokens": 1e6}, 3), ({"steps": 1e6, "tokens": 1}, 1)],
@@ -164,6 +165,7 @@ def test_budget_in_steps_or_epochs_is_shared_by_that_unit() -> None:
     assert set(counts.values()) == {2}
 
 
+@pytest.mark.slow
 def test_loader_without_budget_has_no_end() -> None:
     batches = loader({"a": split_of(draw_lengths(30, 10))})
     assert len(list(islice(batches, 500))) == 500
@@ -177,6 +179,7 @@ def test_padding_is_counted() -> None:
     assert (len(list(batches)), (batches.num_tokens, batches.num_padded_tokens)) == (1, (6 + 6, 9 + 12))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("temperature", "ratio"), [(math.inf, 1.0), (1.0, 9.0), (2.0, 3.0)])
 def test_temperature_sets_the_shares(temperature: float, ratio: float) -> None:
     splits = {"large": split_of(draw_lengths(900, 10)), "small": split_of(draw_lengths(100, 10, seed=1))}

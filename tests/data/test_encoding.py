@@ -104,6 +104,7 @@ def test_targets_of_any_rank_are_stored(shape: list[int]) -> None:
     assert split.lengths().tolist() == [[2, len(torch.tensor(shape)[0]) if torch.tensor(shape).ndim > 1 else 2], [3, 1]]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on a machine with one core
 def test_workers_return_equal_splits() -> None:
     examples = Lines(Example(k % 9, list(range(k % 4 + 1))) for k in range(3 * CHUNK_EXAMPLES + 7))

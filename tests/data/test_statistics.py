@@ -50,6 +50,7 @@ def test_median_is_read_from_readable_headers(tmp_path: Path, monkeypatch: pytes
         median_duration(AudioFolder(tmp_path / "none.csv"))
 
 
+@pytest.mark.slow
 def test_statistics_open_a_sample(tmp_path: Path, opened: list[Path]) -> None:
     assert median_duration(AudioFolder(table(tmp_path, [1.0] * 20 + [2.0] * 40)), max_examples=10) == 2
     assert len(opened) == 10

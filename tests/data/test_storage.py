@@ -54,6 +54,7 @@ def test_append_of_another_layout_is_refused(other: Tensor) -> None:
     assert MemmapArray(np.float32, (2, 3)).read().shape == (0, 2, 3)
 
 
+@pytest.mark.slow
 def test_unread_tensors_take_no_memory() -> None:
     tensor, ragged = torch.ones(512, 1024), RaggedArray()  # 2 MiB
     reset_peak_memory("cpu")
@@ -65,6 +66,7 @@ def test_unread_tensors_take_no_memory() -> None:
     assert peak_memory("cpu") - before < 60 * 2**20
 
 
+@pytest.mark.slow
 def test_full_disk_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ignored, limits = list[Any](), resource.getrlimit(resource.RLIMIT_FSIZE)
     monkeypatch.setattr("sys.unraisablehook", ignored.append)
@@ -82,6 +84,7 @@ def test_full_disk_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert ignored == []
 
 
+@pytest.mark.slow
 def test_view_opens_no_file_and_deleted_array_closes_its_files() -> None:
     ragged = ragged_of([torch.arange(4), torch.arange(2)])
     ragged.lengths()

@@ -16,6 +16,7 @@ from unifier.data.text_files import LineIndex, duplicate_pairs, length_outliers,
 from unifier_tokenizers import InputError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["", "\n", "a", "a\n", "\ufeffa\r\nb", "a\u2028b\n\n\nc\r\n", "\ufeff", "é\n" * 300_000]
 )
@@ -67,6 +68,7 @@ def test_unreadable_files_are_refused_in_one_line(tmp_path: Path, name: str, mon
     assert name[:20] in str(error.value).replace("\\x00", "\0")
 
 
+@pytest.mark.slow
 def test_duplicate_pairs_equal_a_set() -> None:
     draw = random.Random(0)
     pairs = [(b"%d" % draw.randrange(60), b"%d" % draw.randrange(60)) for _ in range(3000)]

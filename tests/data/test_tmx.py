@@ -43,6 +43,7 @@ def test_read_tmx_memory_is_constant(tmp_path: Path) -> None:
     assert peaks[1] - peaks[0] < 18_000
 
 
+@pytest.mark.slow
 def test_memories_are_read_as_declared(tmp_path: Path) -> None:
     assert not [fault for case in memory_cases() if (fault := case.fault(tmp_path))]
 

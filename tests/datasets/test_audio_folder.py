@@ -19,6 +19,7 @@ def paths_of(split: Examples[Any]) -> list[Path]:
     return [Path(split.example_id(index)) for index in range(len(split))]
 
 
+@pytest.mark.slow
 def test_audio_folder_keeps_contract(write_tone: Callable[..., Path], check_source: Callable[..., None]) -> None:
     def make(folder: Path) -> AudioFolder:
         rows = ["file,label,group"]
@@ -140,6 +141,7 @@ def write_sound(path: Path) -> None:
     soundfile.write(path, np.zeros(4000), 8000)
 
 
+@pytest.mark.slow
 def test_audio_folder_reads_class_folders(tmp_path: Path) -> None:
     endings = ("wav", "flac", "ogg", "mp3", "aiff", "AU")
     for number, ending in enumerate(endings * 4):

@@ -59,6 +59,7 @@ def jpeg_source(folder: Path) -> CIFAR10:
     return CIFAR10(jpeg=True, data=folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [binary_source, jpeg_source])
 def test_cifar10_keeps_contract(make: Callable[[Path], CIFAR10], check_source: Callable[..., None]) -> None:
     check_source(make, named=make is binary_source)

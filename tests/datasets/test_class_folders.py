@@ -39,6 +39,7 @@ def found(source: ImageFolder | AudioFolder) -> set[tuple[Path, str]]:
     return {(Path(split.example_id(i)), split[i].target) for split in splits for i in range(len(split))}
 
 
+@pytest.mark.slow
 def test_every_suffix_is_read(tmp_path: Path) -> None:
     for kind, write, suffixes in ((ImageFolder, picture, IMAGE_SUFFIXES), (AudioFolder, sound, AUDIO_SUFFIXES)):
         folder = tmp_path / kind.__name__

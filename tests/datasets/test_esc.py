@@ -43,6 +43,7 @@ def makers(write_tone: Callable[..., Path]) -> Makers:
     return {"esc10": esc10, "esc50": esc50}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["esc10", "esc50"])
 def test_esc_keeps_contract(makers: Makers, name: Name, check_source: Callable[..., None]) -> None:
     check_source(makers[name], named=name == "esc10")

@@ -42,6 +42,7 @@ def makers(write_tone: Callable[..., Path]) -> dict[str, Make]:
     return {"folder": folder_source, "zip": zip_source}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["folder", "zip"])
 def test_fsdd_keeps_contract(makers: dict[str, Make], kind: str, check_source: Callable[..., None]) -> None:
     check_source(makers[kind], named=kind == "folder")
@@ -66,6 +67,7 @@ def test_fsdd_splits_by_number_or_speaker(
     assert speakers(alone.split("train")) == set(SPEAKERS[1:5])
 
 
+@pytest.mark.slow
 def test_strings_are_composed_within_a_speaker(makers: dict[str, Make], tmp_path: Path) -> None:
     makers["zip"](tmp_path)
     source, again = (FSDDStrings("theo", train=20, held_out=5, lengths=(2, 4), data=tmp_path) for _ in range(2))

@@ -21,6 +21,7 @@ def grammar() -> GrammarPairs:
     return GrammarPairs()
 
 
+@pytest.mark.slow
 def test_grammar_keeps_contract(check_generated: Callable[..., None]) -> None:
     check_generated(small_grammar)
 
@@ -54,6 +55,7 @@ def test_grammar_translation_is_unique_both_ways(grammar: GrammarPairs) -> None:
     assert len({pair.input for pair in pairs}) == len({pair.target for pair in pairs}) == len(pairs)
 
 
+@pytest.mark.slow
 def test_grammar_directions_mirror() -> None:
     forward, backward = small_grammar(), small_grammar(source="fr", target="en")
     for name in SPLITS:
@@ -63,6 +65,7 @@ def test_grammar_directions_mirror() -> None:
             assert sorted(mirrored) == sorted(backward.split(name).alignment(index))
 
 
+@pytest.mark.slow
 def test_alignment_covers_all_words(grammar: GrammarPairs) -> None:
     pairs = grammar.split("test")
     for index, pair in enumerate(pairs):

@@ -25,6 +25,7 @@ def make(write_tone: Callable[..., Path]) -> Make:
     return make
 
 
+@pytest.mark.slow
 @split_by_number
 def test_gtzan_keeps_contract(make: Make, check_source: Callable[..., None]) -> None:
     check_source(make, named=True)

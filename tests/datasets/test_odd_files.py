@@ -115,6 +115,7 @@ def test_odd_sounds_train_together(tmp_path: Path, make: Callable[..., AudioToke
     assert (result.status, result.data["own"]["train"]) == ("finished", len(RATES) + 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples", [1, 2])
 @pytest.mark.parametrize("make", [FrameTokenizer, WaveformTokenizer])
 def test_sound_of_one_sample_is_named(

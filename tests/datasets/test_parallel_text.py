@@ -192,6 +192,7 @@ def test_kept_duplicates_are_not_held_out(tmp_path: Path) -> None:
     assert not set(train) & {*val, *test}
 
 
+@pytest.mark.slow
 def test_unique_pairs_split_as_cleaned_pairs(tmp_path: Path) -> None:
     path = write(tmp_path / "some.tsv", "".join(f"{k}\t{k}\n" for k in range(300)))
     one, other = ParallelText(path), ParallelText(path, duplicates="drop")

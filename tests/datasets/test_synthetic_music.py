@@ -26,10 +26,12 @@ def music() -> SyntheticMusic:
     return SyntheticMusic(train=300, val=5, test=150)
 
 
+@pytest.mark.slow
 def test_music_keeps_contract(check_generated: Callable[..., None]) -> None:
     check_generated(small_music)
 
 
+@pytest.mark.slow
 def test_pieces_follow_scores() -> None:
     source = small_music(seconds=2.5, rate=6000)
     for score, (sound, genre) in zip(source.scores("train"), source.split("train"), strict=True):
@@ -57,6 +59,7 @@ def test_tags_follow_score() -> None:
         assert 0 < sum(label in tags for _, tags in examples) < len(examples)
 
 
+@pytest.mark.slow
 def test_drums_and_bass_add_power() -> None:
     scores = [score._replace(drums=False, bass=False, noise=-60.0) for score in small_music().scores("train")]
 

@@ -55,6 +55,7 @@ def test_recipes_have_few_parameters_and_all_explained_training_options() -> Non
             assert options - settings.keys() == set(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "setting",
     [
@@ -89,6 +90,7 @@ def test_decoder_options_reach_the_head() -> None:
     assert {name: getattr(head, name) for name in given} == given
 
 
+@pytest.mark.slow
 def test_encoder_and_decoder_share_block_options() -> None:
     plain, scaled = (build("translation", **TRANSLATION, qk_norm=on, scaled_residual_init=on) for on in (False, True))
     for before, after in ((plain.trunk, scaled.trunk), (only_task(plain).head, only_task(scaled).head)):
@@ -98,6 +100,7 @@ def test_encoder_and_decoder_share_block_options() -> None:
         assert all(b.weight.std() < 0.9 * a.weight.std() for a, b in zip(*outputs, strict=True))
 
 
+@pytest.mark.slow
 def test_translation_sizes_its_epochs(tmp_path: Path) -> None:
     table = tmp_path / "few.tsv"
     table.write_text("".join(f"{k}\t{k}\n" for k in range(400)))
@@ -105,6 +108,7 @@ def test_translation_sizes_its_epochs(tmp_path: Path) -> None:
     assert build("translation", **TRANSLATION).training.epochs == 40
 
 
+@pytest.mark.slow
 def test_dropout_of_tokens_and_r_drop_need_their_settings() -> None:
     assert isinstance(only_task(build("translation", **TRANSLATION, bpe_dropout=0.1)).augmentation, BpeDropout)
     with pytest.raises(InputError, match=r"bpe_dropout=0\.1"):
@@ -114,6 +118,7 @@ def test_dropout_of_tokens_and_r_drop_need_their_settings() -> None:
     assert only_task(build("translation", **TRANSLATION, dropout=0.0, r_drop=0.0)).head.num_passes == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"size": 300}, {"size": 300, "patch": 2}, {"size": 7}], ids=str)
 def test_pictures_of_every_size_stay_in_sight(tmp_path: Path, settings: dict[str, Any]) -> None:
     for number, side in enumerate((32, 32, 4, 8, 250, 300, 5, 32, 32, 32, 32, 32)):
@@ -177,6 +182,7 @@ def test_recipe_trains(name: str, tmp_path: Path) -> None:
     assert result.status == "finished"
 
 
+@pytest.mark.slow
 def test_text_classification_reads_a_table(tmp_path: Path) -> None:
     table = tmp_path / "reviews.csv"
     rows = [f"{'good' if k % 2 else 'bad'} film number {k},{k % 2}" for k in range(40)]

@@ -29,6 +29,7 @@ EVERY_POOLING = pytest.mark.parametrize("pooling", ["mean", "cls", "attention"])
 HeadClass = type[ClassificationHead] | type[TaggingHead]
 
 
+@pytest.mark.slow
 @BOTH_HEADS
 @EVERY_POOLING
 def test_head_overfits_a_batch(head_class: HeadClass, pooling: Pooling, tokens: Tokens) -> None:

@@ -28,6 +28,7 @@ def collapse(path: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(index for index, _ in itertools.groupby(path) if index)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam_width", [1, 4])
 def test_head_overfits_a_batch(beam_width: int, tokens: Tokens) -> None:
     head, trunk = CTCHead("abc", D, beam_width=beam_width), Transformer(D, 1, 2, 20)

@@ -196,6 +196,7 @@ def test_narrowest_sampling_is_greedy(options: dict[str, Any]) -> None:
     assert [text.score for text in texts] == pytest.approx([text.score for text in greedy])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 def test_samples_have_the_models_frequencies(temperature: float) -> None:
     count = 4000

@@ -22,6 +22,7 @@ def make_head() -> RegressionHead:
     return RegressionHead(("size", "age"), D, mean=mean, std=std)
 
 
+@pytest.mark.slow
 def test_head_overfits_a_batch(tokens: Tokens) -> None:
     head, trunk = make_head(), Transformer(D, 1, 2, 20)
     target = torch.stack([head.encode(value) for value in TARGETS])

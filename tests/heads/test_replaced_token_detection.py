@@ -51,6 +51,7 @@ def test_loss_adds_generator_and_fifty_times_the_answers(tokens: Tokens, hidden_
     torch.testing.assert_close(loss, expected + 50 * each[tokens.mask].mean())
 
 
+@pytest.mark.slow
 def test_samples_follow_the_generator(tokens: Tokens, hidden_target: Tensor) -> None:
     head, tokenizer, _ = make_head()
     drawn = [head._run(tokens, hidden_target, torch.rand(6)) for _ in range(400)]  # pyright: ignore[reportPrivateUsage]

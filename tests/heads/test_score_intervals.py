@@ -71,6 +71,7 @@ class Mean(Head):
         return {"error": float("nan") if self.fault else -float(np.mean(targets))}
 
 
+@pytest.mark.slow
 def test_other_metrics_are_resampled_or_left_out() -> None:
     targets = np.random.default_rng(0).normal(5, 1, 100).tolist()
     low, high, _ = score_intervals(Mean(), targets, targets)["error"]

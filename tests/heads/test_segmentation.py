@@ -45,6 +45,7 @@ def head() -> SegmentationHead:
     return SegmentationHead(LABELS, D, patch=PATCH)
 
 
+@pytest.mark.slow
 def test_head_overfits_a_batch(head: SegmentationHead, tokenizer: PatchTokenizer) -> None:
     pairs, trunk = examples(), Transformer(D, 1, 2, 20)
     batch = encoded(pairs, head, tokenizer)

@@ -80,6 +80,7 @@ def forced_score(head: TextGenerationHead, tokens: Tokens, ids: list[int], penal
     return logs.gather(1, text[1:, None]).sum().item() / (len(text) - 1) ** penalty
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam_width", [1, 3])
 @torch.no_grad()
 def test_cached_search_equals_uncached(head: TextGenerationHead, tokens: Tokens, beam_width: int) -> None:
@@ -89,6 +90,7 @@ def test_cached_search_equals_uncached(head: TextGenerationHead, tokens: Tokens,
         assert [text.score for text in cached] == pytest.approx([text.score for text in expected], abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("beam_width", "penalty"), [(1, 0.0), (3, 1.0)])
 @torch.no_grad()
 def test_search_equals_single_and_forced(
@@ -127,6 +129,7 @@ def test_samples_equal_uncached_and_forced(head: TextGenerationHead, tokens: Tok
     assert [text.ids for text in most_likely] == [texts[0].ids for texts in head.search(tokens, 1)]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_texts_have_no_padding_or_begin(head: TextGenerationHead, tokens: Tokens) -> None:
     nn.init.zeros_(head.output.weight)  # All tokens have the same probability.
@@ -207,6 +210,7 @@ def test_head_overfits_a_batch(name: str, vocabulary: Vocabulary, tokens: Tokens
     assert head.predict(tokens) == [vocabulary.decode(ids[ids > EOS].tolist()) for ids in target]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
 def test_bfloat16_loss_is_close(name: str, vocabulary: Vocabulary, tokens: Tokens, target: Tensor) -> None:
     head = HEADS[name](vocabulary).eval()

@@ -33,6 +33,7 @@ def padded(head: TokenClassificationHead, targets: Sequence[Sequence[str]]) -> t
     return pad_sequence([head.encode(target) for target in targets], batch_first=True, padding_value=IGNORE_INDEX)
 
 
+@pytest.mark.slow
 @BOTH
 def test_head_overfits_a_batch(labels: Sequence[str], targets: Sequence[Sequence[str]], tokens: Tokens) -> None:
     head, trunk = TokenClassificationHead(labels, D), Transformer(D, 1, 2, 20)

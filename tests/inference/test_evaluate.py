@@ -63,6 +63,7 @@ def test_class_folders_have_the_scores_of_scikit_learn(
     assert str(tmp_path / "out" / "evaluation.html") in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_table_has_tags_and_a_test_split(classes: Path, tmp_path: Path) -> None:
     model = save_model(tmp_path, shapes=(PatchTokenizer(D), TaggingHead(["odd", "third"], D)))
     files = sorted(classes.glob("*/*.png"))
@@ -78,6 +79,7 @@ def test_table_has_tags_and_a_test_split(classes: Path, tmp_path: Path) -> None:
     assert found["scores"]["macro_auc"]["score"] == pytest.approx(np.mean([row["auc"] for row in found["classes"]]))
 
 
+@pytest.mark.slow
 def test_pairs_of_texts_are_translated_and_bad_pairs_are_counted(tmp_path: Path) -> None:
     model = save_model(tmp_path, "translation")
     (tmp_path / "a.en").write_text("one two\nfour\n\nsix\n")

@@ -48,6 +48,7 @@ def text_of(model: Model, prompt: str = "", **options: Any) -> str:
     return "".join(generate(model, "text", prompt, GenerationOptions(**{"tokens": 40, **options})))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("positions", ["none", "learned", "sinusoid"])
 def test_cached_equals_uncached(positions: str) -> None:
     """A long text restarts from the second half of the context, so its positions never exceed those of training."""
@@ -69,6 +70,7 @@ def test_cached_equals_uncached(positions: str) -> None:
         torch.testing.assert_close(logs, logits.log_softmax(-1), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_equal_seeds_give_equal_texts() -> None:
     model = make_model(end=False)
     first = text_of(model, "to be")
@@ -79,6 +81,7 @@ def test_equal_seeds_give_equal_texts() -> None:
     assert greedy == text_of(model, "to be", top_p=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["bpe", "word"])
 def test_parts_join_to_the_text_of_the_ids(level: Level) -> None:
     model = make_model(level=level, end=False)
@@ -119,6 +122,7 @@ def test_unusable_input_is_named_in_a_line(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_long_prompt_is_read_from_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     model = make_model(end=False)
     assert text_of(model, TEXT[-30:], seed=3)[30:] == text_of(model, TEXT[-20:], seed=3)[20:]

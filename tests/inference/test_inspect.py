@@ -57,6 +57,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_loss_is_that_of_inference(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     losses: set[str] = set()
     for settings in ([], ["r_drop=5"], ["dropout=0.5"]):

@@ -67,6 +67,7 @@ def test_stream_keeps_the_order_and_each_prediction_equals_the_prediction_alone(
     np.testing.assert_allclose(streamed, numbers(model.network.predict("picture", inputs)), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_stream_reads_only_a_window_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "WINDOW_BATCHES", 2)
     read = 0
@@ -138,6 +139,7 @@ def test_tagger_writes_all_tags(pictures: Path, tmp_path: Path, capsys: pytest.C
     assert sorted(row["label"] for row in rows(capsys.readouterr().out)) == sorted(LABELS)
 
 
+@pytest.mark.slow
 def test_lines_of_a_file_are_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = ['one "two", three', "fünf\ttab", "six " * 7]
     (tmp_path / "lines.txt").write_text("\n".join(texts), encoding="utf-8")
@@ -281,6 +283,7 @@ def test_attention_of_a_model_without_attention_is_one_line(tmp_path: Path, caps
     assert (out, err.count("\n")) == ("", 1)
 
 
+@pytest.mark.slow
 def test_guide_snippet_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = Path(__file__).parents[2] / "docs" / "guide" / "using-models.md"
     monkeypatch.chdir(tmp_path)
@@ -292,6 +295,7 @@ def test_guide_snippet_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(names["labels"]) == 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["translation", "prefix"])
 def test_candidates_explain_the_score_of_a_translation(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

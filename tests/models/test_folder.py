@@ -101,6 +101,7 @@ def test_tokenizer_predicts_the_same_from_its_folder(kind: str, tmp_path: Path) 
     assert predictions(read_model(tmp_path / "model"), raw) == predictions(model, raw)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", HEADS)
 def test_head_predicts_the_same_from_its_folder(kind: str, tmp_path: Path) -> None:
     text = SubwordTokenizer(VOCABULARY, D)

@@ -118,6 +118,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
+@pytest.mark.slow
 def test_pushed_model_loads_and_predicts_the_same(hub: Path, folder: Path, tmp_path: Path) -> None:
     (folder / "notes.txt").write_text("not part of the model")
     model = load(folder)

@@ -69,6 +69,7 @@ def test_extreme_logits_stay_exact() -> None:
     torch.testing.assert_close(grad, torch.tensor([[1.0], [-1.0]]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("r_drop", [0.0, 4.0])
 def test_no_matrix_of_all_logits_exists(r_drop: float) -> None:
     rows, entries = 4000, 2000

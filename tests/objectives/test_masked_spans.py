@@ -30,6 +30,7 @@ def split() -> EncodedSplit:
     return EncodedSplit(units, [ids for ids, _ in units], range(len(units)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "mean_length", "hidden", "spans"),
     [(0.3, 3.0, [18, 14, 3, 1, 1, 1], [6, 5, 1, 1, 1, 1]), (0.9, 1.0, [54, 42, 8, 2, 1, 1], [7, 6, 2, 2, 1, 1])],
@@ -59,6 +60,7 @@ def test_spans_are_exact_and_apart(
             assert alone.values[0].tolist() == ids
 
 
+@pytest.mark.slow
 def test_every_place_may_be_hidden(split: EncodedSplit) -> None:
     objective, shown = MaskedSpans(VOCABULARY), torch.zeros(len(VOCABULARY))
     for seed in range(400):

@@ -41,6 +41,7 @@ def test_share_of_hidden_tokens_is_exact(share: float, counts: list[int], split:
     assert (torch.equal(after.mask, before.mask), torch.equal(after.positions, before.positions)) == (True, True)
 
 
+@pytest.mark.slow
 def test_eight_in_ten_are_masks_and_one_is_random(split: EncodedSplit) -> None:
     kinds = torch.zeros(3)
     for seed in range(200):

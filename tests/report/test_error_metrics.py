@@ -69,6 +69,7 @@ def test_sentences_have_the_direction_of_the_metric(gains: tuple[float, ...]) ->
     assert of_error.count("error") == (1 if any(gains) else 0)
 
 
+@pytest.mark.slow
 def test_best_task_and_best_setting_are_equal() -> None:
     rows = [*make_gains("digits", 9.0, 9.1, 8.9), *make_gains("music", 2.0, 2.2, 1.8)]
     for given in (rows, without_ranges([*rows])):
@@ -86,6 +87,7 @@ def test_error_over_share_is_the_metric() -> None:
     assert ([error.mean for error in curve.errors], curve.max_score) == ([20.0, 10.0], None)
 
 
+@pytest.mark.slow
 def test_figures_and_tables_name_the_direction(writer: FigureWriter) -> None:
     rows = as_errors(without_ranges([*make_gains("digits", 1.0, 2.0), make_row("digits", start="genres", **FROZEN)]))
     conditions = group_conditions(rows)

@@ -90,6 +90,7 @@ def references() -> list[str]:
     return [" ".join(generator.choice(WORDS, int(generator.integers(6, 14)))) for _ in range(60)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wins", "losses"), [(9, 1), (3, 4), (0, 5), (60, 30), (200, 180)])
 def test_sign_flips_of_01_scores_are_mcnemars(wins: int, losses: int) -> None:
     exact = stats.binomtest(wins, wins + losses, 0.5).pvalue
@@ -156,6 +157,7 @@ def test_folds_pool_their_examples(tmp_path: Path) -> None:
     assert (test.difference.num_values, test.num_runs) == (20, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("metric", "scorer"), [("bleu", BLEU()), ("chrf", CHRF())], ids=["BLEU", "chrF"])
 def test_corpus_p_value_is_sacrebleus(
     metric: str, scorer: BLEU | CHRF, references: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -170,6 +172,7 @@ def test_corpus_p_value_is_sacrebleus(
     assert test.difference.mean == pytest.approx(joint.score - solo.score, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_bootstrap_over_seeds_is_that_of_counts(references: list[str], tmp_path: Path) -> None:
     """Compare with resampled sums of the n-gram counts of sentences, drawn by another generator."""
     texts = {(side, seed): corrupt(references, 0.3, 2 * seed + side) for side in (0, 1) for seed in (0, 1)}
@@ -195,6 +198,7 @@ def test_bootstrap_over_seeds_is_that_of_counts(references: list[str], tmp_path:
     assert test.difference.half_width == pytest.approx((high - low) / 2, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "is_significant"), [(0.1, True), (0.4, False)])
 def test_planted_difference_of_bleu_is_found(
     rate: float, is_significant: bool, references: list[str], tmp_path: Path

@@ -51,6 +51,7 @@ def report(tmp_path: Path) -> Report:
     return lambda rows, **content: write_page(make_comparison(tmp_path / "runs", rows, **content)).read_text()
 
 
+@pytest.mark.slow
 def test_sections_are_in_order(copied: Path, text: str) -> None:
     answer = summarize(group_conditions(read_results(copied).rows)).sentences
     parts = [
@@ -201,6 +202,7 @@ def test_single_runs_have_a_command_each(tmp_path: Path) -> None:
     assert re.findall("unifier run.*", text) == [f"unifier run /x/own.py dim=8 seed={seed}" for seed in (0, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refused", [1, 2])
 def test_large_sounds_are_left_out(tmp_path: Path, refused: int) -> None:
     folder = make_comparison(tmp_path, [make_row()])

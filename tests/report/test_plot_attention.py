@@ -26,6 +26,7 @@ def images(path: Path) -> list[NDArray[np.uint8]]:
     return [np.asarray(image)[::-1] for image in decoded]  # Matplotlib stores them upside down.
 
 
+@pytest.mark.slow
 def test_alignment_has_literal_words_and_outlines(tmp_path: Path) -> None:
     source, target = ["$a$", "日本", "<&>", "l'"], ["un", "deux", "🙂"]
     path = tmp_path / "words.svg"
@@ -43,6 +44,7 @@ def test_alignment_has_literal_words_and_outlines(tmp_path: Path) -> None:
     assert re.search("fill: none|opacity: 0", background[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", [1, 3])
 def test_color_is_over_the_attended_patch(channels: int, tmp_path: Path) -> None:
     path = tmp_path / "image.svg"
@@ -56,6 +58,7 @@ def test_color_is_over_the_attended_patch(channels: int, tmp_path: Path) -> None
     assert np.array_equal(patches[..., 0] - patches[..., 2] > 100, received > 0)  # Orange, or gray.
 
 
+@pytest.mark.slow
 def test_long_audio_is_a_small_file(tmp_path: Path) -> None:
     path = tmp_path / "sound.svg"
     mel = np.random.default_rng(0).standard_normal((64, 6000))

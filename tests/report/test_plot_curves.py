@@ -35,6 +35,7 @@ def test_single_measurement_is_a_dot(drawn_axes: Mapping[str, Axes], writer: Fig
         assert [(np.size(line.get_xdata()), line.get_marker()) for line in lines] == [(1, "o")] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [1.6, 5000.0])
 def test_seconds_have_no_unit_prefix(
     drawn_axes: Mapping[str, Axes], writer: FigureWriter, tmp_path: Path, seconds: float
@@ -52,6 +53,7 @@ def test_seconds_have_no_unit_prefix(
     assert ticks(drawn_axes["curves-digits-tokens"])[-1].endswith(" k")
 
 
+@pytest.mark.slow
 def test_joint_curve_is_over_its_task_s_tokens(writer: FigureWriter, tmp_path: Path, figure_style: None) -> None:
     rows = [make_row(), make_row("digits", 91.0, **JOINT)]
     budget = rows[1]["result"]["budget"]
@@ -117,6 +119,7 @@ def test_selection_names_best_and_references() -> None:
         assert describe_selection(drawn, conditions) == text
 
 
+@pytest.mark.slow
 def test_curve_without_common_cost_is_not_drawn(writer: FigureWriter, tmp_path: Path, figure_style: None) -> None:
     rows = [make_row("en-fr", 50.0 + k, varied={"rung": f"rung{k}"}) for k in range(20)]
     conditions = read_conditions(tmp_path, rows)

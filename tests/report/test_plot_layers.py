@@ -51,6 +51,7 @@ def test_label_of_two_tasks_has_both_colors(
         assert second_color == writer.colors[second]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("figure_style")
 def test_each_pair_of_trunks_has_a_line(writer: FigureWriter) -> None:
     first, second, third = (make_row(experiment=name) for name in ("attending", "averaging", "rotating"))
@@ -63,6 +64,7 @@ def test_each_pair_of_trunks_has_a_line(writer: FigureWriter) -> None:
     assert [line["trunks"] for line in figure.table] == ["dim=32 and joint, dim=32", "dim=64 and joint, dim=64"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("figure_style")
 def test_two_settings_have_two_gradient_figures(writer: FigureWriter, tmp_path: Path) -> None:
     rows = [make_row(task, varied={"dim": dim}, **JOINT) for dim in (32, 64) for task in ("digits", "music")]
@@ -74,6 +76,7 @@ def test_two_settings_have_two_gradient_figures(writer: FigureWriter, tmp_path: 
     assert cosines == {"gradients-blocks.0-joint-dim-32": 0.32, "gradients-blocks.0-joint-dim-64": 0.64}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("figure_style")
 def test_twenty_tasks_fit_in_a_figure(writer: FigureWriter, tmp_path: Path) -> None:
     settings = [{"weights": ", ".join(f"task {k}={weight}" for k in range(20))} for weight in (0.5, 1.5)]

@@ -21,6 +21,7 @@ def bar_ends(axes: Axes) -> np.ndarray:
     return np.array([segment[:, 1] for segment in bars.get_segments()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1.1, 2.2, 9.0, 11.0, 30.0, 100.0, 1e3, 1e4])
 def test_tick_labels_of_flops_do_not_overlap(
     drawn_axes: Mapping[str, Axes], writer: FigureWriter, times: float
@@ -36,6 +37,7 @@ def test_tick_labels_of_flops_do_not_overlap(
     assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("figure_style")
 @pytest.mark.parametrize(("metric", "max_score"), [("macro_auc", 1.0), ("negative_mse", 0.0)])
 def test_error_is_named_after_its_metric(metric: str, max_score: float, writer: FigureWriter) -> None:
@@ -44,6 +46,7 @@ def test_error_is_named_after_its_metric(metric: str, max_score: float, writer: 
     assert f"Error: {max_score:g} minus {metric.replace('_', ' ')}" in figure.note
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("figure_style")
 def test_power_law_is_in_the_table(writer: FigureWriter) -> None:
     rows = [make_row("digits", 98 - 3 * n**-0.5, varied={"share": n}) for n in (0.01, 0.1, 0.3, 1.0)]
@@ -56,6 +59,7 @@ def test_power_law_is_in_the_table(writer: FigureWriter) -> None:
     assert figure.table[-1]["error"] == 0, "a score that rounding puts above the best is drawn"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("figure_style")
 def test_sweep_is_sorted_by_its_cost(writer: FigureWriter) -> None:
     rows = [make_row("digits", 80.0, varied={"patch": patch}, budget={"tokens": 64_000 // patch}) for patch in (2, 4)]

@@ -52,6 +52,7 @@ def with_artifacts(folder: Path, rows: list[Row], name: str, contents: list[Any]
     return group_conditions(results.rows)
 
 
+@pytest.mark.slow
 def test_every_condition_is_drawn(writer: FigureWriter) -> None:
     rows = [make_row("en-fr", 50.0 + k, varied={"rung": f"rung{k}"}) for k in range(MAX_CONDITIONS + 2)]
     (some,) = draw_scores(group_conditions(rows), writer)
@@ -66,6 +67,7 @@ def test_every_condition_is_drawn(writer: FigureWriter) -> None:
     assert [line["raw"] for line in every.table] == [50.0 + k for k in range(13)]
 
 
+@pytest.mark.slow
 def test_joint_minus_solo_has_its_own_matching(writer: FigureWriter) -> None:
     rows = [*make_seeds("digits", 90.0, 91.0), *make_seeds("digits", 91.0, 93.0, **JOINT)]
     rows += make_seeds("digits", 50.0, 51.0, start="music", **FROZEN)
@@ -81,6 +83,7 @@ def test_drawn_equal_gains_have_no_interval(writer: FigureWriter) -> None:
     assert "No interval over seeds" in svg_text(figure.path)
 
 
+@pytest.mark.slow
 def test_joint_figures_are_apart_by_setting_and_scale(writer: FigureWriter) -> None:
     rows = [make_row(varied={"patch": p}, **way) for p in (2, 4) for way in ({}, JOINT)]
     names = [figure.path.stem for figure in draw_joint(group_conditions(rows), writer)]
@@ -90,6 +93,7 @@ def test_joint_figures_are_apart_by_setting_and_scale(writer: FigureWriter) -> N
     assert [line["task"] for line in figure.table] == ["digits", "music"], "no mean without a common scale"
 
 
+@pytest.mark.slow
 def test_matching_is_described_per_task(writer: FigureWriter) -> None:
     rows = [
         make_row(task, 50.0, varied={"dim": dim}, budget={"tokens": tokens})
@@ -171,6 +175,7 @@ def test_text_has_room(writer: FigureWriter, tmp_path: Path, monkeypatch: pytest
                 assert overflow <= 1, (name, text.get_text())
 
 
+@pytest.mark.slow
 def test_confusions_sum_runs_of_best_condition(writer: FigureWriter, tmp_path: Path) -> None:
     rows = [make_row("digits", 60.0, seed, varied={"dim": dim}) for dim in (8, 16) for seed in (0, 1)]
     for one in rows:
@@ -189,6 +194,7 @@ def test_confusions_sum_runs_of_best_condition(writer: FigureWriter, tmp_path: P
     assert "ship would score 94.1 %" in draw_confusions(majority, writer)[0].note
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_classes", [MAX_NUMBERED_CLASSES, MAX_NUMBERED_CLASSES + 1, MAX_CLASSES + 1])
 def test_confusions_of_many_classes(writer: FigureWriter, tmp_path: Path, num_classes: int) -> None:
     counts = 98 * np.eye(num_classes, dtype=int) + np.roll(np.eye(num_classes, dtype=int), 1, axis=1)
@@ -211,6 +217,7 @@ def test_class_names_are_drawn_literally(writer: FigureWriter, tmp_path: Path) -
     assert all(f">{name}<" in figure.svg for name in names)
 
 
+@pytest.mark.slow
 def test_lengths_average_runs_of_each_condition(writer: FigureWriter, tmp_path: Path) -> None:
     rows = [make_row("en-fr", 60.0, seed, varied={"rung": rung}) for rung in ("gru", "transformer") for seed in (0, 1)]
     short, long = (

@@ -39,6 +39,7 @@ def label_boxes(axes: Axes) -> list[Bbox]:
     return sorted((label.get_window_extent() for label in labels), key=lambda box: -box.y0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("height", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("names", [["joint"] * 6, ["grammar shuffled, frozen, dim=32, batch_tokens=256"] * 5])
 def test_labels_at_one_height_stay_apart(names: list[str], height: float) -> None:
@@ -94,6 +95,7 @@ def test_note_is_in_the_file_below_the_drawing(writer: FigureWriter) -> None:
     assert read_csv(saved.path.with_suffix(".csv")) == [{"score": "0.5"}]
 
 
+@pytest.mark.slow
 def test_figures_of_equal_names_get_own_files(writer: FigureWriter) -> None:
     saved = [writer.save(create_panel()[0], name, "", "", [{}]) for name in ("a/b: $1", "a-b- 1", "a b")]
     assert [figure.path.name for figure in saved] == ["a-b-1.svg", "a-b-1-2.svg", "a-b.svg"]

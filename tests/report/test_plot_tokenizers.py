@@ -48,6 +48,7 @@ def test_joined_tiles_have_white_gaps_and_white_places_after_the_last_tile() -> 
     assert picture.shape[0] / picture.shape[1] > 2
 
 
+@pytest.mark.slow
 def test_responses_peak_at_the_frequencies_of_the_filters(tmp_path: Path) -> None:
     rate, window = 8000, np.hanning(400)
     pitches = np.array([2000.0, 500.0, 1250.0])

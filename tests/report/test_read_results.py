@@ -147,6 +147,7 @@ def test_runs_without_their_trial_are_named_once(runs: Path) -> None:
         read_results(older)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "spoil", "reason"),
     [
@@ -191,6 +192,7 @@ def test_report_of_one_broken_run_fails(
     assert f"{name}: broken" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ['{"rows": []}', '{"name": "a", "status": "finished", "rows": [{}]}', "{"])
 def test_broken_comparison_is_named(runs: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = runs / "study" / "20260101-000000" / "comparison.json"

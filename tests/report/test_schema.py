@@ -107,6 +107,7 @@ def test_mutated_files_are_named_or_read(name: str, whole: Path, tmp_path: Path)
             path.write_bytes(kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [None, b"", b'{"a": ', b"\xff"])
 def test_missing_and_torn_files_are_named(content: bytes | None, whole: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(whole, tmp_path / "copy")
@@ -121,6 +122,7 @@ def test_missing_and_torn_files_are_named(content: bytes | None, whole: Path, tm
         assert f"{name} of {run.name}" in page.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["metrics.csv", "attention-digits-0.svg"])
 @pytest.mark.parametrize("is_deleted", [False, True])
 def test_changed_file_is_named(name: str, is_deleted: bool, whole: Path, tmp_path: Path) -> None:
@@ -134,6 +136,7 @@ def test_changed_file_is_named(name: str, is_deleted: bool, whole: Path, tmp_pat
     assert is_deleted or "SHA-256" in problem
 
 
+@pytest.mark.slow
 def test_missing_settings_and_comparison_are_named(whole: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(whole, tmp_path / "copy")
     run = min(folder.rglob("result.json")).parent
@@ -144,6 +147,7 @@ def test_missing_settings_and_comparison_are_named(whole: Path, tmp_path: Path) 
     assert [line for line in report_on(folder)[1] if str(folder / "comparison.json") in line]
 
 
+@pytest.mark.slow
 def test_files_outside_the_folder_are_not_read(whole: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(whole, tmp_path / "copy")
     content = json.loads((folder / "comparison.json").read_text())
@@ -163,6 +167,7 @@ def test_files_outside_the_folder_are_not_read(whole: Path, tmp_path: Path) -> N
     assert [line for line in problems if line.startswith("samples.json") and "link" in line]
 
 
+@pytest.mark.slow
 def test_remote_pictures_are_refused(whole: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(whole, tmp_path / "copy")
     texts, picture = {"input": "a", "target": "b", "prediction": "c"}, "data:image/png;base64,AAAA"

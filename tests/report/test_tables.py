@@ -34,6 +34,7 @@ def test_pretraining_of_moved_trunks_is_noted() -> None:
     assert matching_sentence([make_row(), make_row(**FROZEN)]) == same, "a random trunk was not pretrained"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counted", [True, False])
 def test_pretraining_is_counted_or_marked(counted: bool, tmp_path: Path) -> None:
     lineage = {"start": "pretrain", "tokenizers": ["digits"], "pretraining": {"tokens": 10_000}, "counted": counted}

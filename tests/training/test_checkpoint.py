@@ -32,6 +32,7 @@ def test_checkpoint_is_read_or_named(tmp_path: Path) -> None:
         read_checkpoint(tmp_path / "best.ckpt")
 
 
+@pytest.mark.slow
 def test_flipped_bit_is_found(tmp_path: Path) -> None:
     path = tmp_path / "checkpoints" / "last.ckpt"
     write_checkpoint(path, {"state_dict": {"a": torch.ones(9)}, "global_step": 3, "callbacks": {}})

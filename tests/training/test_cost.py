@@ -103,6 +103,7 @@ def test_flops_equal_torch_counter(make: MakeTask, trunk: str) -> None:
     assert spent.tokens == sum(columns for columns, _ in split.lengths())
 
 
+@pytest.mark.slow
 def test_fused_attention_is_counted() -> None:
     (task, _), rng = pictures(), np.random.RandomState(0)
     examples = [Example(rng.randint(0, 255, (2, 2 * n), np.uint8), "0") for n in (40, 300, 600, 800)]
@@ -164,6 +165,7 @@ def test_long_examples_are_counted_in_parts(make: MakeTask) -> None:
         assert count(*split.lengths()[row]) == pytest.approx(count_with_torch(model, split, row), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_pictures_are_counted_by_whole_rows() -> None:
     model, split = build(lambda: large_pictures(width=8))
     read = list[int]()
@@ -209,6 +211,7 @@ def test_distinct_lengths_in_blocks_equal_numpy() -> None:
         assert result.tolist() == reference.tolist()
 
 
+@pytest.mark.slow
 def test_cropped_sound_is_counted_by_its_crop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorter crops, such as those of stretched sounds, are exact too, although no example is as short."""
     task, examples = sounds()

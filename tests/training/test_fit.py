@@ -149,6 +149,7 @@ def test_ctrl_c_after_the_test_keeps_the_scores(part: str, run_fake: Run, monkey
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [InputError("bad batch"), FULL, KeyboardInterrupt(), Interrupted(Path("run"))])
 def test_error_of_the_user_is_raised_with_folder(error: BaseException, run_fake: Run, read_json: Any) -> None:
     with pytest.raises(type(error)) as raised:
@@ -216,6 +217,7 @@ def test_divergence_names_an_example_not_finite(bad: float, split: Any, refit: b
     assert ("learning_rate" in message) == (bad == 0.5)
 
 
+@pytest.mark.slow
 def test_divergence_is_the_error_of_the_result(run_fake: Run) -> None:
     with pytest.raises(RunFailed) as failure:
         run_fake(FakeTrain(DivergedError("train/a/loss is inf by step 3")))
@@ -234,6 +236,7 @@ def test_resume_continues_after_the_checkpoint(run_fake: Run) -> None:
     assert len(train.calls) == 1, "a finished run is not trained again"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "ffn_dim", "message"), [("other", 8, r'"digits".*"other"'), ("digits", 16, r"last\.ckpt")]
 )
@@ -258,6 +261,7 @@ def test_resume_with_changed_data_is_refused(run_fake: Run, monkeypatch: Patch, 
     assert run_fake(resume=folder).status == "finished"
 
 
+@pytest.mark.slow
 def test_resume_beyond_the_budget_is_refused(run_fake: Run) -> None:
     folder = interrupted_folder(run_fake, step=7, settings={"steps": 8})
     with pytest.raises(InputError, match=r"step 7.* 4"):
@@ -275,6 +279,7 @@ def test_resume_from_torn_checkpoint_builds_nothing(tmp_path: Path) -> None:
         fit(build, {}, 0, RunContext(tmp_path, "study"), resume=tmp_path)
 
 
+@pytest.mark.slow
 def test_start_is_reported_with_the_folder(run_fake: Run, read_json: Any) -> None:
     started: list[Result] = []
     result = run_fake(on_start=started.append)

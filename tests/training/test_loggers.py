@@ -253,6 +253,7 @@ def check_lineage(records: list[Record], result: Result) -> None:
     assert tables
 
 
+@pytest.mark.slow
 def test_wandb_comparison_is_an_evaluation(tmp_path: Path) -> None:
     terms: dict[str, Any] = {
         "budget_unit": "steps",
@@ -349,6 +350,7 @@ def test_wandb_names_a_stopped_run(tmp_path: Path) -> None:
     assert not artifacts(records, "model")
 
 
+@pytest.mark.slow
 def test_wandb_run_whose_data_cannot_be_logged_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wandb, "Artifact", None)
     with pytest.raises(TypeError):

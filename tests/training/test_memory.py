@@ -68,6 +68,7 @@ def test_tensors_use_huge_pages_after_a_reset() -> None:
     assert 240 < third < 300  # Memory that was freed before is returned.
 
 
+@pytest.mark.slow
 def test_peak_memory_can_be_reset() -> None:
     configure_allocator()
     reset_peak_memory("cpu")

@@ -103,6 +103,7 @@ def tokenizer_of(folder: Path) -> SubwordTokenizer:
     return task.tokenizer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("settings", "named"), [({"depth": 2}, r"blocks\.1"), ({"start": "gone"}, "gone")])
 def test_model_that_does_not_fit_is_refused(
     trained: Path, settings: dict[str, Any], named: str, tmp_path: Path

@@ -216,6 +216,7 @@ def test_training_writes_checkpoints_in_its_folder_only(run: Fit, monkeypatch: P
     assert ([*warnings.filters], log.level) == before, "warnings and logging are left alone"
 
 
+@pytest.mark.slow
 def test_torn_checkpoint_is_removed(
     run: Fit, monkeypatch: Patch, tmp_path: Path, read_json: Any, fail_halfway: Callable[..., None]
 ) -> None:
@@ -248,6 +249,7 @@ def test_patience_stops_and_tests_best_weights(run: Fit, checkpoint_steps: Any, 
     assert result.metrics["test/a/accuracy"] == 30.0
 
 
+@pytest.mark.slow
 def test_diverged_run_stops(run: Fit) -> None:
     with pytest.raises(RunFailed, match="learning_rate") as failure:
         run(steps=STEPS, learning_rate=1e30, warmup_ratio=0)

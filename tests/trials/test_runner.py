@@ -255,6 +255,7 @@ def test_transfers_of_a_failed_run_are_left_out(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().out.count("run ") == len(fit.calls) == 6
 
 
+@pytest.mark.slow
 def test_changed_data_end_a_resumed_comparison(tmp_path: Path) -> None:
     folder = stop(tmp_path, {3: "Ctrl-C"})
     before = content(folder)["rows"]
@@ -392,6 +393,7 @@ def search(number: int, grid: dict[str, Any], seeds: tuple[int, ...] = (0,)) -> 
     return planned
 
 
+@pytest.mark.slow
 def test_search_tries_distinct_combinations_per_seed() -> None:
     for number in (1, 12, 30, 36):
         assert len({tuple(trial.varied.values()) for trial in search(number, GRID)}) == number
@@ -399,6 +401,7 @@ def test_search_tries_distinct_combinations_per_seed() -> None:
     assert planned == [(dim, seed) for dim in (8, 16, 32) for seed in (0, 1)]
 
 
+@pytest.mark.slow
 def test_search_is_deterministic_and_improves() -> None:
     wide = {"dim": tuple(range(100)), "depth": tuple(range(10))}
     planned = search(60, wide)

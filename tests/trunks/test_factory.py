@@ -43,6 +43,7 @@ def test_unknown_name_lists_the_names(name: str) -> None:
         create_trunk(name, 12, 2)
 
 
+@pytest.mark.slow
 def test_timm_trunk_requires_its_dim(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(factory, "load_timm_trunk", partial(load_timm_trunk, pretrained=False))
     assert create_trunk("timm:test_vit", 64, 2).dim == 64
@@ -115,6 +116,7 @@ def test_timm_trunk_has_the_models_epsilon(monkeypatch: pytest.MonkeyPatch) -> N
     torch.testing.assert_close(*both_outputs(trunk, model, scale=1e-3), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_timm_weights_arrive_once_from_the_seed() -> None:
     torch.manual_seed(0)
     model = cast(Any, timm.create_model("test_vit"))
@@ -128,6 +130,7 @@ def test_timm_weights_arrive_once_from_the_seed() -> None:
         trunk.load_state_dict(convert_timm_weights({"blocks.0.ls1.gamma": torch.ones(trunk.dim)}, trunk.dim))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "part"),
     [
@@ -183,6 +186,7 @@ def test_unreachable_timm_weights_are_one_line(monkeypatch: pytest.MonkeyPatch) 
         load_timm_trunk("test_vit")
 
 
+@pytest.mark.slow
 def test_pretrained_timm_weights_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(model: nn.Module, **_: Any) -> None:
         for parameter in model.parameters():

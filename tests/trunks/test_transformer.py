@@ -202,6 +202,7 @@ def test_drop_path_draws_for_each_branch(random_tokens: Draw) -> None:
     assert is_skipped.float().mean().item() == pytest.approx(0.25, abs=0.07)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dim", "heads"), [(1, 1), (12, 1), (100, 1), (128, 2), (192, 3), (200, 2), (512, 8)])
 def test_default_sizes_follow_dim(dim: int, heads: int) -> None:
     assert str(Transformer(dim, 2)) == str(Transformer(dim, 2, heads, 4 * dim))

@@ -64,11 +64,13 @@ def normalized(tokenizer: FrameTokenizer | WaveformTokenizer, sounds: list[Audio
     return torch.cat(outputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", FRAME_SETTINGS, ids=str)
 def test_frames_keep_contract(settings: dict[str, Any], sounds: list[Audio]) -> None:
     check_tokenizer(frame_tokenizer(**settings), sounds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("positions", ["none", "sinusoid", "learned"])
 @pytest.mark.parametrize("stack", [1, 3])
 def test_waveform_keeps_contract(positions: str, stack: int, sounds: list[Audio]) -> None:

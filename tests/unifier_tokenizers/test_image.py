@@ -34,6 +34,7 @@ def pictures(channels: int = 3) -> list[Array]:
     return [draw.integers(0, 256, (*size, channels), dtype=np.uint8) for size in SIZES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_patches_keep_contract(settings: dict[str, Any], channels: int) -> None:

@@ -40,6 +40,7 @@ def normalized(tokenizer: FrameTokenizer, sound: Audio) -> Tensor:
     return inputs[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["whole", "band", "example"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_every_kind_and_shape_keeps_contract(kind: str, shape: dict[str, Any], colored: list[Audio]) -> None:
