@@ -11,6 +11,7 @@ from unifier.nn.attention import AttentionMode, KVCache, build_attention_mask
 from unifier.nn.block import Activation, Block, Norm, SharedBlock, scale_residual_init
 from unifier.nn.local_attention import Local, LocalMask
 from unifier.nn.precision import LayerNorm, to_compute_dtype
+from unifier.trunks.memory import Memory
 from unifier.trunks.trunk import AttentiveTrunk, check_depth, check_tokens, isolated_seed, numbered_layers
 from unifier_tokenizers import InputError, Tokens, rope_frequencies
 from unifier_tokenizers.errors import check_choice, check_fraction
@@ -157,6 +158,29 @@ class Transformer(AttentiveTrunk):
             index = torch.arange(mask.shape[1], device=mask.device)
             allowed = allowed & replace(self.local, causal=True).allows(index[-tokens.mask.shape[1] :, None], index)
         return self._run_blocks(tokens, allowed, caches=caches)
+
+    def forward_with_memory(self, tokens: Tokens, memory: Memory | None, length: int) -> tuple[Tokens, Memory]:
+        check_tokens(tokens, self.dim)
+        if tokens.positions.shape[1] != 1:
+            raise InputError("a memory needs tokens with one position each, such as the tokens of a text")
+        x = to_compute_dtype(tokens.matrix).mT
+        memory = Memory.empty(length, len(self.blocks), x) if memory is None else memory
+        # The memory follows the new tokens, because the first tokens of a block's input have the queries.
+        n, device = x.shape[1], x.device
+        queries = torch.arange(n, device=device)
+        keys = torch.cat([queries, torch.arange(-length, 0, device=device)])
+        past = (
+            queries[:, None] >= keys
+            if self.local is None
+            else replace(self.local, causal=True).allows(queries[:, None], keys)
+        )
+        mask = past & torch.cat([tokens.mask, memory.mask], 1)[:, None, None]
+        angles = rope_frequencies(keys[None, None], self.head_dim) if self.rotary else None
+        states: list[Tensor] = []
+        for block, earlier in zip(self.blocks, memory.states, strict=True):
+            states.append(x)
+            x = block(torch.cat([x, earlier], 1), mask, angles=angles, num_tokens=n)
+        return tokens._replace(matrix=self.norm(x).mT), memory.extended(states, tokens.mask)
 
     def _attention_mask(self, mask: Tensor, mode: AttentionMode) -> Tensor | LocalMask | None:
         mode = self.effective_mode(mode)

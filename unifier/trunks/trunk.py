@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from unifier.nn.attention import AttentionMode
+from unifier.trunks.memory import Memory
 from unifier_tokenizers import InputError, Tokens
 from unifier_tokenizers.configurable import Configurable
 
@@ -38,6 +39,24 @@ class Trunk(Configurable, nn.Module, ABC):
         Override this method if one token is cheaper to compute than all tokens.
         """
         return Tokens(*(part[..., :1] for part in self(tokens, mode)))
+
+    def forward_with_memory(self, tokens: Tokens, memory: Memory | None, length: int) -> tuple[Tokens, Memory]:
+        """Run the next tokens (B, D, N) of texts. Each token attends to itself, to earlier tokens and to the memory.
+
+        Rotary positions are relative to the first of the next tokens, which follow the memory without a gap.
+
+        Args:
+            tokens: The next tokens. The first token of each row is real.
+            memory: The memory after the tokens before, or None at the start.
+            length: M, the largest number of tokens in the memory.
+
+        Returns:
+            The output tokens, and the memory for the tokens after them.
+
+        Raises:
+            InputError: The trunk has no memory. This is the default implementation.
+        """
+        raise InputError(f"{type(self).__name__} has no memory of earlier tokens: use trunk=transformer, or memory=0")
 
     def effective_mode(self, mode: AttentionMode) -> AttentionMode:
         """Return the attention mode that the trunk uses if a head requests `mode`. Only local attention differs."""
