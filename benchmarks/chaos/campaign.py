@@ -2,7 +2,7 @@
 
 import importlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -44,6 +44,26 @@ def run_campaign(name: str, seed: int, seconds: float) -> Outcome:
             return load_campaign(name)(seed, seconds, Path(folder))
         except Exception as error:  # The other campaigns must still run.
             return Outcome(0, [f"the campaign failed: {type(error).__name__}: {error}"])
+
+
+def check_in_turns(checks: Sequence[Callable[[int, int], str]], seed: int, num_cases: int, end: float) -> Outcome:
+    """Make one case of each check in turns.
+
+    Args:
+        checks: Functions of the seed and the number of a case. They return the fault of the case, or "".
+        seed: The seed of all cases.
+        num_cases: The number of cases of each check.
+        end: The time of the monotonic clock after which no case starts.
+    """
+    tried, wrong = 0, list[str]()
+    for number in range(num_cases):
+        for check in checks:
+            if time.monotonic() > end:
+                return Outcome(tried, wrong)
+            tried += 1
+            if fault := check(seed, number):
+                wrong.append(fault)
+    return Outcome(tried, wrong)
 
 
 def format_outcome(name: str, outcome: Outcome) -> str:

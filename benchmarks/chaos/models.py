@@ -3,6 +3,7 @@
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from benchmarks.chaos.campaign import Outcome
+from benchmarks.chaos.campaign import Outcome, check_in_turns
 from benchmarks.chaos.mutations import mutate_bytes, mutate_json_file
 from benchmarks.chaos.readers import quiet
 from benchmarks.chaos.watch import watch
@@ -42,16 +43,8 @@ def run(seed: int, seconds: float, folder: Path) -> Outcome:
     """Change each folder `CASES` times. A case is right if the folder is refused or predicts the same."""
     end = time.monotonic() + seconds
     with quiet():
-        subjects = [*write_models(folder)]
-        tried, wrong = 0, list[str]()
-        for number in range(CASES):
-            for subject in subjects:
-                if time.monotonic() > end:
-                    return Outcome(tried, wrong)
-                tried += 1
-                if fault := check(subject, seed, number, folder / "changed"):
-                    wrong.append(fault)
-    return Outcome(tried, wrong)
+        checks = [partial(check, subject, changed=folder / "changed") for subject in write_models(folder)]
+        return check_in_turns(checks, seed, CASES, end)
 
 
 def write_models(folder: Path) -> list[Subject]:

@@ -7,10 +7,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.chaos.campaign import Outcome
+from benchmarks.chaos.campaign import Outcome, check_in_turns
 from benchmarks.chaos.data_files import data_subjects
 from benchmarks.chaos.run_files import run_subjects
-from benchmarks.chaos.subject import Subject
 
 CASES = 20
 """Number of mutations of each file."""
@@ -20,20 +19,8 @@ def run(seed: int, seconds: float, folder: Path) -> Outcome:
     """Read `CASES` mutations of each file. A case is right if the file is refused in one line, or read correctly."""
     end = time.monotonic() + seconds
     with quiet():
-        return check_subjects([*data_subjects(folder / "data"), *run_subjects(folder / "runs")], seed, end)
-
-
-def check_subjects(subjects: list[Subject], seed: int, end: float) -> Outcome:
-    """Check the subjects in turns, until the time `end` of the monotonic clock."""
-    tried, wrong = 0, list[str]()
-    for number in range(CASES):
-        for subject in subjects:
-            if time.monotonic() > end:
-                return Outcome(tried, wrong)
-            tried += 1
-            if fault := subject.check(seed, number):
-                wrong.append(fault)
-    return Outcome(tried, wrong)
+        subjects = [*data_subjects(folder / "data"), *run_subjects(folder / "runs")]
+        return check_in_turns([subject.check for subject in subjects], seed, CASES, end)
 
 
 @contextmanager

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from benchmarks.chaos import campaign, watch
-from benchmarks.chaos.campaign import Outcome, run_campaigns
+from benchmarks.chaos.campaign import Outcome, check_in_turns, run_campaigns
 from benchmarks.chaos.mutations import cut_end, mutate_bytes, mutate_json, mutate_table
-from benchmarks.chaos.readers import CASES, check_subjects
+from benchmarks.chaos.readers import CASES
 from benchmarks.chaos.subject import Subject
 from unifier_tokenizers import InputError
 
@@ -71,7 +71,7 @@ def test_mutations_differ_and_depend_on_the_seed(mutate: Any, content: bytes, tm
     path = tmp_path / "file"
     subject = Subject("file", path, [content], lambda: written.append(path.read_bytes()), mutate)
     for seed in (0, 0, 1):
-        assert check_subjects([subject], seed, time.monotonic() + 100) == (CASES, [])
+        assert check_in_turns([subject.check], seed, CASES, time.monotonic() + 100) == (CASES, [])
     first, again, other = (written[k * CASES : (k + 1) * CASES] for k in range(3))
     assert first == again != other
     assert content not in written

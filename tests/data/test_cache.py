@@ -381,6 +381,19 @@ def test_sound_listed_twice_moves_no_other_units(table: Path) -> None:
                 assert torch.equal(split.units(k).values, tokenizer().encode(example.input).values)
 
 
+def test_objective_refuses_cached_inputs_too(table: Path) -> None:
+    def check(units: Units) -> None:
+        if units.values.shape[-1] <= shortest:
+            raise InputError("the sound is too short")
+
+    shortest = encode(AudioFolder(table))["test"].units(0).values.shape[-1]
+    parts: Any = (AudioFolder(table), tokenizer(), ClassificationHead("ab", 8), SimpleNamespace(check=check))
+    with pytest.raises(InputError, match=r"0\.wav: the sound is too short"):
+        prepare_task(*parts, bad_examples="stop", num_workers=0)
+    splits = prepare_task(*parts, bad_examples="skip", num_workers=0).splits
+    assert splits["test"].indices.tolist() == [1, 2]
+
+
 def test_unknown_label_of_a_cached_set_is_named(table: Path) -> None:
     encode(AudioFolder(table))
     cached = cache.load_or_encode(AudioFolder(table), tokenizer())

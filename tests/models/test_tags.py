@@ -36,7 +36,7 @@ def test_run_tags_are_modalities_and_tasks() -> None:
         (audio, tag, ["audio", "tagging"], None),
         (Mixture({"t": text, "i": image, "a": audio}), classify, ["text", "image", "audio", "classification"], None),
         (Series(D), classify, ["Series", "classification"], None),
-        (image, SimpleNamespace(), ["image", "SimpleNamespace"], None),
+        (image, SimpleNamespace(task_tag=""), ["image", "SimpleNamespace"], None),
     ]:
         assert run_tags([task_of(tokenizer, head)]) == tags
         assert pipeline_tag([task_of(tokenizer, head)]) == pipeline

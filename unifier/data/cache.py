@@ -10,7 +10,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
@@ -155,13 +155,20 @@ class EncodedCache:
         self.is_new = is_new
 
     def split(
-        self, examples: Examples[Any], head: Head, *, bad_examples: BadExamples = "stop", desc: str = "examples"
+        self,
+        examples: Examples[Any],
+        head: Head,
+        *,
+        check: Callable[[Units], None] | None = None,
+        bad_examples: BadExamples = "stop",
+        desc: str = "examples",
     ) -> tuple[EncodedSplit, list[str]]:
         """Return the result of `encode_split` for the given examples, with encoded inputs from the cache."""
         encoded = EncodedSplit()
         skipped: dict[int, str] = {}
         results = (
-            self._find(examples, index, identity, head) for index, identity in enumerate(examples.identities() or ())
+            self._find(examples, index, identity, head, check)
+            for index, identity in enumerate(examples.identities() or ())
         )
         rows: list[int] = []
         for index, (row, target) in yield_readable(results, skipped, bad_examples, desc):
@@ -170,13 +177,23 @@ class EncodedCache:
         encoded.values, encoded.positions = self.values.select(rows), self.positions.select(rows)
         return encoded, list(skipped.values())
 
-    def _find(self, examples: Examples[Any], index: int, identity: str, head: Head) -> tuple[int, Tensor] | str:
+    def _find(
+        self,
+        examples: Examples[Any],
+        index: int,
+        identity: str,
+        head: Head,
+        check: Callable[[Units], None] | None,
+    ) -> tuple[int, Tensor] | str:
         """Return the row and the encoded target of an example, or the reason why the example cannot be encoded."""
         if identity in self.failures:
             return self.failures[identity]
         try:
             row, target = self.rows[identity], head.encode(examples.target(index))
-            head.check_target(Units(self.values[row], self.positions[row]), target)
+            units = Units(self.values[row], self.positions[row])
+            if check is not None:
+                check(units)
+            head.check_target(units, target)
             return row, target
         except (ValueError, OSError) as error:
             return failure_reason(examples, index, error)

@@ -67,7 +67,7 @@ def prepare_task(
         source: The data set.
         tokenizer: Tokenizer of the inputs.
         head: Head that encodes the targets.
-        objective: The objective, which may refuse examples, or None. Inputs in the cache are not checked.
+        objective: The objective, which may refuse examples, or None.
         bad_examples: "skip" leaves out examples that cannot be encoded. "stop" raises an error.
         num_workers: Number of worker processes; see `ordered_map`.
 
@@ -77,17 +77,18 @@ def prepare_task(
     """
     splits: dict[SplitName, EncodedSplit] = {}
     skipped: dict[str, int] = {}
+    check = None if objective is None else objective.check
     cached = load_or_encode(source, tokenizer, bad_examples=bad_examples, num_workers=num_workers)
     for split in SPLITS:
         examples, desc = open_split(source, split), f"{name_of(source)}, {split}"
         if cached is not None and isinstance(examples, Examples):
-            splits[split], reasons = cached.split(examples, head, bad_examples=bad_examples, desc=desc)
+            splits[split], reasons = cached.split(examples, head, check=check, bad_examples=bad_examples, desc=desc)
         else:
             splits[split], reasons = encode_split(
                 examples,
                 tokenizer,
                 head,
-                check=objective and objective.check,
+                check=check,
                 bad_examples=bad_examples,
                 num_workers=num_workers,
                 desc=desc,

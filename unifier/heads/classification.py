@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.head import Head, check_labels
+from unifier.heads.head import Head, check_labels, list_labels
 from unifier.nn.precision import in_float32
 from unifier_tokenizers import Dropout, InputError, Tokens
 from unifier_tokenizers.errors import check_choice, check_fraction
@@ -23,6 +23,8 @@ class ClassificationHead(Head):
     A target is a label or the index of a label, as in the data sets of torchvision and Hugging Face. A prediction is a
     tensor of C probabilities.
     """
+
+    task_tag = "classification"
 
     def __init__(
         self,
@@ -97,6 +99,12 @@ class ClassificationHead(Head):
         best = int(prediction.argmax())
         return f"{self.labels[best]} ({prediction[best]:.0%})"
 
+    def describe_task(self, noun: str) -> str:
+        return f"gives {noun} one of {len(self.labels):,} labels, with probabilities: {list_labels(self.labels)}."
+
+    def describe_answer(self) -> str:
+        return f"The answer is the softmax over {len(self.labels):,} logits, in the order of the labels."
+
 
 @final
 class TaggingHead(Head):
@@ -106,6 +114,7 @@ class TaggingHead(Head):
     """
 
     max_score = 1.0
+    task_tag = "tagging"
 
     def __init__(self, labels: Sequence[str], dim: int, *, pooling: Pooling = "mean") -> None:
         super().__init__()
@@ -170,6 +179,12 @@ class TaggingHead(Head):
 
     def describe(self, prediction: Tensor) -> str:
         return ", ".join(f"{self.labels[c]} ({p:.0%})" for c, p in enumerate(prediction.tolist()) if p >= 0.5) or "none"
+
+    def describe_task(self, noun: str) -> str:
+        return f"gives {noun} any number of {len(self.labels):,} tags, with probabilities: {list_labels(self.labels)}."
+
+    def describe_answer(self) -> str:
+        return "The answer is the sigmoid of each logit, in the order of the tags. Tags of 50 % and more are named."
 
 
 @final

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.head import IGNORE_INDEX, check_labels
+from unifier.heads.head import IGNORE_INDEX, check_labels, list_labels
 from unifier.heads.summed_metrics import SummedHead, percent
 from unifier.nn.precision import in_float32
 from unifier_tokenizers import Dropout, InputError, Tokens, Units
@@ -30,6 +30,7 @@ class CTCHead(SummedHead):
 
     lower_is_better = frozenset({"error_rate"})
     max_score = None
+    task_tag = "speech-recognition"
 
     def __init__(self, labels: Sequence[str], dim: int, *, beam_width: int = 1, dropout: float = 0.0) -> None:
         """Build the head.
@@ -119,6 +120,13 @@ class CTCHead(SummedHead):
     def describe(self, prediction: Tensor) -> str:
         symbols = [self.labels[index - 1] for index in prediction.tolist()]
         return ("" if all(len(label) == 1 for label in self.labels) else " ").join(symbols)
+
+    def describe_task(self, noun: str) -> str:
+        return f"reads a sequence of these symbols from {noun}: {list_labels(self.labels)}."
+
+    def describe_answer(self) -> str:
+        search = f"a prefix beam search of width {self.beam_width}" if self.beam_width > 1 else "the best path"
+        return f"The answer is decoded by {search}: logit 0 is the blank, and repeated symbols count once."
 
 
 def prefix_beam_search(scores: NDArray[np.float32], width: int) -> list[int]:

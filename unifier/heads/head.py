@@ -15,6 +15,9 @@ from unifier_tokenizers.configurable import Configurable
 IGNORE_INDEX = -100
 """The target value that losses ignore. Targets of different lengths are padded with this value."""
 
+MAX_CARD_LABELS = 200
+"""Largest number of labels that a model card lists. All labels are in config.json."""
+
 
 class Head(Configurable, nn.Module, ABC):
     """Base class of heads, the task-specific layers after the trunk.
@@ -52,6 +55,9 @@ class Head(Configurable, nn.Module, ABC):
 
     For example, "<mask>" in such a text is a gap. The texts of training are ordinary texts (see `MarkedText`).
     """
+
+    task_tag: str = ""
+    """The kind of task in the tags of W&B and of the hub, such as "classification". "" means the name of the class."""
 
     num_passes: int = 1
     """The number of copies of a training batch that the loss needs, concatenated along B. R-Drop needs two copies."""
@@ -208,10 +214,28 @@ class Head(Configurable, nn.Module, ABC):
         """Return a raw target as text for reports. The default "" means that the target itself is written."""
         return ""
 
+    def describe_task(self, noun: str) -> str:
+        """Return the end of a model card's sentence that begins with "The task", such as "gives a picture 2 tags."
+
+        Args:
+            noun: The input in words, such as "a picture".
+        """
+        return f"answers {noun} with the class `{type(self).__name__}`."
+
+    def describe_answer(self) -> str:
+        """Return sentences on the steps from the head's output to an answer, for a model card. The default is none."""
+        return ""
+
     @property
     def signatures(self) -> Mapping[str, str]:
         """The exact variant of each metric that has several variants, such as sacreBLEU's signature for "bleu"."""
         return {}
+
+
+def list_labels(labels: Sequence[str]) -> str:
+    """Return the first `MAX_CARD_LABELS` labels as text."""
+    more = f" and {len(labels) - MAX_CARD_LABELS:,} more" if len(labels) > MAX_CARD_LABELS else ""
+    return f"{', '.join(labels[:MAX_CARD_LABELS])}{more}"
 
 
 def check_labels(labels: Iterable[str], minimum: int = 1) -> tuple[str, ...]:

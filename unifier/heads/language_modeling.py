@@ -49,6 +49,7 @@ class LanguageModelingHead(Head):
 
     attention_mode = "causal"
     max_score = None
+    task_tag = "text-generation"
 
     def __init__(
         self,
@@ -172,6 +173,12 @@ class LanguageModelingHead(Head):
         parts = [f"{loss:.3f} nats per {self.unit}"] if prediction.tokens else []
         following = ", ".join(f"{token} ({probability:.0%})" for token, probability in prediction.following)
         return "; ".join([*parts, *([f"next: {following}"] if following else [])])
+
+    def describe_task(self, noun: str) -> str:
+        return f"continues {noun}, and gives its loss in nats per {self.unit}."
+
+    def describe_answer(self) -> str:
+        return "Each token attends to earlier tokens only. The softmax over its logits predicts the next id."
 
     def next_token_log_probs(self, *, ends: bool = True) -> Callable[[Tensor], Tensor]:
         """Return a function that maps hidden states (R, D) to log-probabilities (R, V) of the next token.

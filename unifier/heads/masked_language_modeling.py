@@ -70,7 +70,7 @@ class MaskedLanguageModelingHead(Head):
 
     marked_text = True
     lower_is_better = frozenset({"nats", "perplexity"})
-    lower_is_better = frozenset({"nats", "perplexity"})
+    task_tag = "fill-mask"
 
     def __init__(self, vocabulary: Vocabulary, dim: int, *, embedding: nn.Embedding) -> None:
         """Build the head.
@@ -203,6 +203,15 @@ class MaskedLanguageModelingHead(Head):
             return f"{_count_right(prediction)} of {len(prediction.expected)} right: {words}"
         gaps = (" · ".join(f"{word} {p:.0%}" for word, p in gap[:DESCRIBED_WORDS]) for gap in prediction)
         return " | ".join(gaps)
+
+    def describe_task(self, noun: str) -> str:
+        return f"gives the likeliest words for each gap, `{MASK}`, of {noun}, with probabilities."
+
+    def describe_answer(self) -> str:
+        return (
+            f"In a text, `{MASK}` becomes the id {self.mask_id}, and the spaces before it are removed. The answer is "
+            "the softmax over the logits at each such place, without the special ids."
+        )
 
     def logits(self, rows: Tensor) -> Tensor:
         """Map the trunk's tokens (..., D) to logits (..., V) in float32."""

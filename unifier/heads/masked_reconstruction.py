@@ -50,6 +50,7 @@ class MaskedReconstructionHead(Head):
     """
 
     lower_is_better = frozenset({"mse"})
+    task_tag = "reconstruction"
 
     def __init__(
         self,
@@ -160,6 +161,9 @@ class MaskedReconstructionHead(Head):
 
     def describe(self, prediction: Tensor) -> str:
         return f"R2 {self.metrics([prediction], [None])['r2']:.1f} %"
+
+    def describe_task(self, noun: str) -> str:
+        return f"was trained to predict hidden parts of {noun}, and gives vectors, or a start for other models."
 
     def _errors(self, tokens: Tokens, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return errors and normalized values (B, P, M), both 0 at padding, and the mask (B, M) of hidden tokens."""

@@ -29,6 +29,7 @@ class MultiLabelNextHead(SummedHead):
 
     attention_mode = "causal"
     max_score = None
+    task_tag = "music-modeling"
     lower_is_better = frozenset({"nats_per_step"})
 
     def __init__(self, num_labels: int, dim: int, *, dropout: float = 0.0) -> None:
@@ -85,6 +86,12 @@ class MultiLabelNextHead(SummedHead):
         if len(prediction) == 2:
             return f"{prediction[0] / prediction[1]:.2f} nats per step"
         return ", ".join(f"{c} ({p:.0%})" for c, p in enumerate(prediction.tolist()) if p >= 0.5) or "none"
+
+    def describe_task(self, noun: str) -> str:
+        return f"gives the probability of each of {self.out.out_features} notes in the step after {noun}."
+
+    def describe_answer(self) -> str:
+        return "The answer is the sigmoid of each logit of the last token."
 
     def _sums(self, tokens: Tokens, target: Tensor) -> tuple[Tensor, Tensor]:
         """Return the nats (B,) and the number of predicted tokens (B,) of each example."""

@@ -29,6 +29,7 @@ class NextItemHead(SummedHead):
 
     attention_mode = "causal"
     max_score = 1.0
+    task_tag = "recommendation"
 
     def __init__(self, embedding: nn.Embedding, *, dropout: float = 0.0) -> None:
         """Build the head.
@@ -98,6 +99,15 @@ class NextItemHead(SummedHead):
 
     def describe(self, prediction: int | list[int]) -> str:
         return f"rank {prediction}" if isinstance(prediction, int) else ", ".join(map(str, prediction))
+
+    def describe_task(self, noun: str) -> str:
+        return f"recommends the {TOP} likeliest next items of {self.embedding.num_embeddings - 1:,} for {noun}."
+
+    def describe_answer(self) -> str:
+        return (
+            "The score of an item is the product of the last token with the embedding of the item. The answer is the "
+            f"{TOP} items with the highest scores, without the items of the input."
+        )
 
     def _best(self, scores: Tensor) -> list[list[int]]:
         num_items = scores.shape[1] - 1

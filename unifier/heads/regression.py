@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unifier.heads.classification import Pooling, TokenPool
-from unifier.heads.head import check_labels
+from unifier.heads.head import check_labels, list_labels
 from unifier.heads.summed_metrics import SummedHead
 from unifier.nn.precision import in_float32
 from unifier_tokenizers import Dropout, InputError, Tokens
@@ -26,6 +26,7 @@ class RegressionHead(SummedHead):
     """
 
     lower_is_better = frozenset({"mae"})
+    task_tag = "regression"
 
     def __init__(
         self,
@@ -121,6 +122,14 @@ class RegressionHead(SummedHead):
         if len(numbers) == 1:
             return numbers[0]
         return ", ".join(f"{name} {number}" for name, number in zip(self.names, numbers, strict=True))
+
+    def describe_task(self, noun: str) -> str:
+        return f"predicts these numbers for {noun}: {list_labels(self.names)}."
+
+    def describe_answer(self) -> str:
+        return (
+            "The model's numbers are multiplied by `std`, and `mean` is added (arguments of the head in config.json)."
+        )
 
 
 def target_moments(targets: Iterable[Any]) -> tuple[list[float], list[float]]:

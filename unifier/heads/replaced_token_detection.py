@@ -54,6 +54,7 @@ class ReplacedTokenDetectionHead(Head):
 
     trunk_output = "input"
     lower_is_better = frozenset({"nats"})
+    task_tag = "replaced-token-detection"
 
     def __init__(
         self,
@@ -187,6 +188,12 @@ class ReplacedTokenDetectionHead(Head):
             return f"{own['found']} of {own['replaced']} replaced words found, {own['reported']} reported"
         found = [f"{word} {p:.0%}" for word, p in prediction if p >= 0.5]
         return " · ".join(found) or "no replaced word"
+
+    def describe_task(self, noun: str) -> str:
+        return f"gives the probability that a word was replaced, for each word of {noun}."
+
+    def describe_answer(self) -> str:
+        return "The answer is the sigmoid of one logit per token, without the special ids."
 
     def _run(self, tokens: Tokens, target: Tensor, draws: Tensor) -> _Detection:
         """Replace the hidden tokens by samples of the generator, and answer for every token.

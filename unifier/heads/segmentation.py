@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.head import IGNORE_INDEX, check_labels
+from unifier.heads.head import IGNORE_INDEX, check_labels, list_labels
 from unifier.heads.summed_metrics import SummedHead
 from unifier.nn.precision import in_float32
 from unifier_tokenizers import InputError, Tokens, Units
@@ -27,6 +27,8 @@ class SegmentationHead(SummedHead):
     A target is a mask (H, W) of class indices, as large as the picture. A prediction is a mask (H, W) in uint8 that
     covers all patches. At the right and at the bottom, a prediction may exceed the picture by a part of a patch.
     """
+
+    task_tag = "segmentation"
 
     def __init__(self, labels: Sequence[str], dim: int, *, patch: int, features: int = 8) -> None:
         """Build the head.
@@ -142,3 +144,12 @@ class SegmentationHead(SummedHead):
     def describe(self, prediction: Tensor) -> str:
         shares = [f"{label} {(prediction == c).double().mean():.1%}" for c, label in enumerate(self.labels)]
         return ", ".join(shares[1:])
+
+    def describe_task(self, noun: str) -> str:
+        return f"gives each pixel of {noun} one of {len(self.labels):,} classes: {list_labels(self.labels)}."
+
+    def describe_answer(self) -> str:
+        return (
+            f"The model joins the patches of {self.patch} x {self.patch} pixels to a picture of logits. The answer is "
+            f"the class with the highest of the {len(self.labels):,} logits of each pixel."
+        )

@@ -53,6 +53,8 @@ class TextGenerationHead(Head):
     A target is a text, and a prediction is the generated text.
     """
 
+    task_tag = "translation"
+
     def __init__(
         self,
         vocabulary: Vocabulary,
@@ -225,6 +227,16 @@ class TextGenerationHead(Head):
         scores = text_scores(predictions, targets, self.language)
         self._signatures = {name: score.signature for name, score in scores.items()}
         return {name: score.score for name, score in scores.items()}
+
+    def describe_task(self, noun: str) -> str:
+        return f"writes a text in the language `{self.language}` for {noun}."
+
+    def describe_answer(self) -> str:
+        search = f"beam search of width {self.beam_width}" if self.beam_width > 1 else "greedy search"
+        return (
+            f"The answer is decoded with {search} (length penalty {self.length_penalty:g}) from the head's vocabulary. "
+            "The special ids and the space before the text are removed."
+        )
 
     @property
     def signatures(self) -> dict[str, str]:

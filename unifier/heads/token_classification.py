@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.head import IGNORE_INDEX, Head, check_labels
+from unifier.heads.head import IGNORE_INDEX, Head, check_labels, list_labels
 from unifier.heads.summed_metrics import SummedHead, percent
 from unifier.nn.precision import in_float32
 from unifier_tokenizers import Dropout, InputError, Tokenizer, Tokens, Units, WordTokenizer
@@ -34,6 +34,8 @@ class TokenClassificationHead(SummedHead):
     are then precision, recall and F1 over complete entities. A prediction is the most probable sequence in which each
     I-TYPE continues an entity of its type. For other labels, the metric is the accuracy over all labeled tokens.
     """
+
+    task_tag = "token-classification"
 
     def __init__(self, labels: Sequence[str], dim: int, *, dropout: float = 0.0, label_smoothing: float = 0.0) -> None:
         """Build the head.
@@ -155,6 +157,13 @@ class TokenClassificationHead(SummedHead):
     def describe(self, prediction: Tensor) -> str:
         labels = [self.labels[index] if index >= 0 else UNLABELED for index in prediction.tolist()]
         return ("" if all(len(label) == 1 for label in labels) else " ").join(labels)
+
+    def describe_task(self, noun: str) -> str:
+        return f"gives each token of {noun} one of {len(self.labels):,} labels: {list_labels(self.labels)}."
+
+    def describe_answer(self) -> str:
+        path = "sequence without an I-TYPE that continues no entity" if self.marks_entities else "label of each token"
+        return f"The answer is the most probable {path}: a softmax over {len(self.labels):,} logits per token."
 
     def mark(self, words: Iterable[str], indices: Tensor) -> str:
         """Return the words of a text with each entity in brackets, such as "He saw [New York: location]"."""

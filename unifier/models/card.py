@@ -6,22 +6,17 @@ from typing import Any
 
 from unifier.augmentation.image import ImageViews
 from unifier.heads.classification import ClassificationHead, TaggingHead
-from unifier.heads.ctc import CTCHead
-from unifier.heads.head import Head
-from unifier.heads.language_modeling import LanguageModelingHead
-from unifier.heads.masked_language_modeling import MASK, MaskedLanguageModelingHead
+from unifier.heads.masked_language_modeling import MASK
 from unifier.heads.masked_reconstruction import MaskedReconstructionHead
-from unifier.heads.regression import RegressionHead
-from unifier.heads.segmentation import SegmentationHead
-from unifier.heads.text_generation import TextGenerationHead
-from unifier.heads.token_classification import TokenClassificationHead
 from unifier.models.config import class_path, is_own
 from unifier.models.folder import ModelTask, StoredModel
 from unifier.models.preprocessing import Names, describe_preprocessing
 from unifier.models.tags import pipeline_tag, run_tags
 from unifier_tokenizers import (
+    ItemTokenizer,
     Mixture,
     PatchTokenizer,
+    PianoRollTokenizer,
     PretrainedTextTokenizer,
     SubwordTokenizer,
     Tokenizer,
@@ -35,11 +30,10 @@ INPUTS = {
     PretrainedTextTokenizer: ("a text", '"a text"'),
     PatchTokenizer: ("a picture", '"picture.png"'),
     AudioTokenizer: ("a sound", '"sound.wav"'),
+    PianoRollTokenizer: ("a piece of music", "[[60, 64], [62]]"),
+    ItemTokenizer: ("a sequence of items", "[3, 17]"),
 }
 """The noun of each modality, and an example of its input in Python."""
-
-MAX_LABELS = 200
-"""Largest number of labels that a card lists. All labels are in config.json."""
 
 
 def write_card(model: StoredModel) -> str:
@@ -85,36 +79,7 @@ def _front_matter(tasks: Mapping[str, ModelTask]) -> str:
 
 def _describe_task(name: str, task: ModelTask) -> str:
     """Return one item of a list: the input and the answer of a task in words."""
-    noun = _input(task.tokenizer)[0]
-    if isinstance(task.head, ClassificationHead | TaggingHead):
-        labels = task.head.labels
-        listed = ", ".join(map(_plain, labels[:MAX_LABELS]))
-        more = f" and {len(labels) - MAX_LABELS:,} more" if len(labels) > MAX_LABELS else ""
-        if isinstance(task.head, ClassificationHead):
-            does = f"gives {noun} one of {len(labels):,} labels, with probabilities: {listed}{more}."
-        else:
-            does = f"gives {noun} any number of {len(labels):,} tags, with probabilities: {listed}{more}."
-    elif isinstance(task.head, TokenClassificationHead):
-        listed = ", ".join(map(_plain, task.head.labels[:MAX_LABELS]))
-        does = f"gives each token of {noun} one of {len(task.head.labels):,} labels: {listed}."
-    elif isinstance(task.head, CTCHead):
-        does = f"reads a sequence of these symbols from {noun}: {', '.join(map(_plain, task.head.labels))}."
-    elif isinstance(task.head, RegressionHead):
-        does = f"predicts these numbers for {noun}: {', '.join(map(_plain, task.head.names))}."
-    elif isinstance(task.head, SegmentationHead):
-        listed = ", ".join(map(_plain, task.head.labels))
-        does = f"gives each pixel of {noun} one of {len(task.head.labels):,} classes: {listed}."
-    elif isinstance(task.head, TextGenerationHead):
-        does = f"writes a text in the language `{_plain(task.head.language)}` for {noun}."
-    elif isinstance(task.head, MaskedLanguageModelingHead):
-        does = f"gives the likeliest words for each gap, `{_plain(MASK)}`, of {noun}, with probabilities."
-    elif isinstance(task.head, MaskedReconstructionHead):
-        does = f"was trained to predict hidden parts of {noun}, and gives vectors, or a start for other models."
-    elif isinstance(task.head, LanguageModelingHead):
-        does = f"continues {noun}, and gives its loss in nats per {task.head.unit}."
-    else:
-        does = f"answers {noun} with the class `{type(task.head).__name__}`."
-    return f"- **{_plain(name)}** {does}"
+    return f"- **{_plain(name)}** {_plain(task.head.describe_task(_input(task.tokenizer)[0]))}"
 
 
 def _input(tokenizer: Tokenizer) -> tuple[str, str]:
@@ -218,37 +183,8 @@ def _answer(task: ModelTask) -> Iterable[str]:
     """Yield the steps from the model's output to the answer."""
     if isinstance(task.tta, ImageViews):
         yield f"The probabilities are averaged over {task.tta.num_crops} views of the picture, mirrored or shifted."
-    head: Head = task.head
-    if isinstance(head, ClassificationHead):
-        yield f"The answer is the softmax over {len(head.labels):,} logits, in the order of the labels."
-    elif isinstance(head, TokenClassificationHead):
-        path = "sequence without an I-TYPE that continues no entity" if head.marks_entities else "label of each token"
-        yield f"The answer is the most probable {path}: a softmax over {len(head.labels):,} logits per token."
-    elif isinstance(head, CTCHead):
-        search = f"a prefix beam search of width {head.beam_width}" if head.beam_width > 1 else "the best path"
-        yield f"The answer is decoded by {search}: logit 0 is the blank, and repeated symbols count once."
-    elif isinstance(head, RegressionHead):
-        yield "The model's numbers are multiplied by `std`, and `mean` is added (arguments of the head in config.json)."
-    elif isinstance(head, SegmentationHead):
-        yield (
-            f"The model joins the patches of {head.patch} x {head.patch} pixels to a picture of logits. The answer is "
-            f"the class with the highest of the {len(head.labels):,} logits of each pixel."
-        )
-    elif isinstance(head, TaggingHead):
-        yield "The answer is the sigmoid of each logit, in the order of the tags. Tags of 50 % and more are named."
-    elif isinstance(head, TextGenerationHead):
-        search = f"beam search of width {head.beam_width}" if head.beam_width > 1 else "greedy search"
-        yield (
-            f"The answer is decoded with {search} (length penalty {head.length_penalty:g}) from the head's vocabulary. "
-            "The special ids and the space before the text are removed."
-        )
-    elif isinstance(head, MaskedLanguageModelingHead):
-        yield (
-            f"In a text, `{_plain(MASK)}` becomes the id {head.mask_id}, and the spaces before it are removed. The "
-            "answer is the softmax over the logits at each such place, without the special ids."
-        )
-    elif isinstance(head, LanguageModelingHead):
-        yield "Each token attends to earlier tokens only. The softmax over its logits predicts the next id."
+    if answer := task.head.describe_answer():
+        yield _plain(answer)
 
 
 def _quote(text: str) -> str:

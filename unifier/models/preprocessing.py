@@ -8,8 +8,10 @@ from torch import Tensor
 from unifier.data.inputs import ImageReader, InputReader, MixtureReader
 from unifier_tokenizers import (
     FrameTokenizer,
+    ItemTokenizer,
     Mixture,
     PatchTokenizer,
+    PianoRollTokenizer,
     PretrainedTextTokenizer,
     SubwordTokenizer,
     Tokenizer,
@@ -17,8 +19,10 @@ from unifier_tokenizers import (
     WordTokenizer,
 )
 from unifier_tokenizers.audio import MAX_RATIO_TERM, MIN_MIX_POWER, POWER_FLOOR
+from unifier_tokenizers.items import BEGIN_ITEM
 from unifier_tokenizers.mixture import HEADER, MIXED_DTYPES
 from unifier_tokenizers.normalization import SpectrogramNorm
+from unifier_tokenizers.piano_roll import LOWEST_NOTE, NUM_NOTES
 from unifier_tokenizers.positions import PositionalEncoding
 from unifier_tokenizers.text import BOS, EOS, PAD, UNK
 from unifier_tokenizers.words import MAX_PIECES, UNITS
@@ -191,6 +195,24 @@ def _describe_pretrained_text(tokenizer: PretrainedTextTokenizer, reader: InputR
     ]
 
 
+def _describe_music(tokenizer: PianoRollTokenizer, reader: InputReader, names: Names) -> list[str]:
+    return [
+        "The input is a list of time steps, each a list of the MIDI numbers of the sounding notes.",
+        f"A column of the values (uint8, {NUM_NOTES} x N) is a step: row k is 1 if the note {LOWEST_NOTE} + k sounds, "
+        "and 0 otherwise. The positions (int64, 1 x N) count the steps from 0.",
+        *_describe_limit(tokenizer.encoding, "steps"),
+    ]
+
+
+def _describe_items(tokenizer: ItemTokenizer, reader: InputReader, names: Names) -> list[str]:
+    return [
+        f"The input is a list of item numbers from 1 to {tokenizer.num_items:,}, the oldest first.",
+        f"The values (int64, N) are {BEGIN_ITEM}, the begin token, and then the item numbers. The positions (int64, 1 "
+        "x N) count from 0.",
+        *_describe_limit(tokenizer.encoding, "tokens"),
+    ]
+
+
 def _describe_mixture(tokenizer: Mixture, reader: InputReader, names: Names) -> list[str]:
     steps = list[str]()
     for index, (member, part) in enumerate(tokenizer.members.items(), start=1):
@@ -216,6 +238,8 @@ DESCRIPTIONS: dict[type, Callable[[Any, InputReader, Names], list[str]]] = {
     SubwordTokenizer: _describe_text,
     WordTokenizer: _describe_words,
     PretrainedTextTokenizer: _describe_pretrained_text,
+    PianoRollTokenizer: _describe_music,
+    ItemTokenizer: _describe_items,
     Mixture: _describe_mixture,
 }
 """The function that describes the preparation for each class of tokenizer."""
@@ -261,4 +285,8 @@ def preprocessing_facts(tokenizer: Tokenizer, reader: InputReader) -> dict[str, 
         facts |= {"pad": PAD, "unknown": UNK, "begin": BOS, "end": EOS}
     elif isinstance(tokenizer, PretrainedTextTokenizer):
         facts["max_position"] = tokenizer.length
+    elif isinstance(tokenizer, PianoRollTokenizer):
+        facts |= {"lowest_note": LOWEST_NOTE, "notes": NUM_NOTES}
+    elif isinstance(tokenizer, ItemTokenizer):
+        facts |= {"begin": BEGIN_ITEM, "items": tokenizer.num_items}
     return facts

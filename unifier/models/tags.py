@@ -1,20 +1,13 @@
 """Tags of a model for W&B and for the Hugging Face hub: the modalities of its inputs and the types of its heads."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from unifier.heads.classification import ClassificationHead, TaggingHead
-from unifier.heads.ctc import CTCHead
-from unifier.heads.language_modeling import LanguageModelingHead
-from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
-from unifier.heads.masked_reconstruction import MaskedReconstructionHead
-from unifier.heads.regression import RegressionHead
-from unifier.heads.segmentation import SegmentationHead
-from unifier.heads.text_generation import TextGenerationHead
-from unifier.heads.token_classification import TokenClassificationHead
 from unifier.network import TaskModules
 from unifier_tokenizers import (
+    ItemTokenizer,
     Mixture,
     PatchTokenizer,
+    PianoRollTokenizer,
     PretrainedTextTokenizer,
     SubwordTokenizer,
     Tokenizer,
@@ -28,20 +21,9 @@ MODALITY_TAGS = {
     PretrainedTextTokenizer: "text",
     PatchTokenizer: "image",
     AudioTokenizer: "audio",
+    ItemTokenizer: "items",
+    PianoRollTokenizer: "music",
 }
-TASK_TAGS = {
-    TextGenerationHead: "translation",
-    ClassificationHead: "classification",
-    TaggingHead: "tagging",
-    TokenClassificationHead: "token-classification",
-    MaskedLanguageModelingHead: "fill-mask",
-    RegressionHead: "regression",
-    MaskedReconstructionHead: "reconstruction",
-    CTCHead: "speech-recognition",
-    SegmentationHead: "segmentation",
-    LanguageModelingHead: "text-generation",
-}
-
 PIPELINES = {
     ("text", "classification"): "text-classification",
     ("image", "classification"): "image-classification",
@@ -66,8 +48,9 @@ def run_tags(tasks: Iterable[TaskModules]) -> list[str]:
     Each member of a mixture has its own tag. The tag of an unknown tokenizer or head is the name of the class.
     """
     tasks = list(tasks)
-    modalities = [_tag(member, MODALITY_TAGS) for task in tasks for member in _members(task.tokenizer)]
-    return list(dict.fromkeys([*modalities, *(_tag(task.head, TASK_TAGS) for task in tasks)]))
+    modalities = [_modality_tag(member) for task in tasks for member in _members(task.tokenizer)]
+    kinds = [task.head.task_tag or type(task.head).__name__ for task in tasks]
+    return list(dict.fromkeys([*modalities, *kinds]))
 
 
 def pipeline_tag(tasks: Iterable[TaskModules]) -> str | None:
@@ -82,5 +65,5 @@ def _members(tokenizer: Tokenizer) -> list[Tokenizer]:
     return [leaf for member in tokenizer.members.values() for leaf in _members(member)]
 
 
-def _tag(part: object, tags: Mapping[type, str]) -> str:
-    return next((tag for kind, tag in tags.items() if isinstance(part, kind)), type(part).__name__)
+def _modality_tag(tokenizer: Tokenizer) -> str:
+    return next((tag for kind, tag in MODALITY_TAGS.items() if isinstance(tokenizer, kind)), type(tokenizer).__name__)
