@@ -223,7 +223,7 @@ class Head(Configurable, nn.Module, ABC):
         return f"answers {noun} with the class `{type(self).__name__}`."
 
     def describe_answer(self) -> str:
-        """Return sentences on the steps from the head's output to an answer, for a model card. The default is none."""
+        """Return sentences for a model card on the steps from the head's output to an answer, or "" for no steps."""
         return ""
 
     @property
