@@ -1,15 +1,22 @@
-"""Language models, which predict the next character or subword of a text."""
+"""Language models, which predict the next character or subword of a text, or the next pixel of a picture."""
 
 from typing import Literal
 
 import unifier as uf
 from unifier.augmentation import RandomWindow
-from unifier.datasets import TextPieces, create_long_text
+from unifier.datasets import (
+    GrayPictures,
+    TextPieces,
+    create_image_dataset,
+    create_long_text,
+    independent_pixel_nats,
+    modality_of,
+)
 from unifier.options import TrunkConfig
 
 TRUNK = TrunkConfig(depth=4, dim=128, dropout=0.0, positions="rotary", qk_norm=True, scaled_residual_init=True)
 TRAINING = uf.Training(optimizer="muon", learning_rate=6e-3, batch_tokens=4096, precision="bf16")
-MIN_EPOCHS = 10
+MIN_TEXT_EPOCHS, MIN_PICTURE_EPOCHS = 10, 5
 
 
 def language_model(
@@ -19,18 +26,34 @@ def language_model(
     vocabulary: int = 8000,
     length: int = 256,
     tied: bool = False,
+    side: int = 14,
+    grays: int = 16,
     trunk: TrunkConfig = TRUNK,
     training: uf.Training = TRAINING,
 ) -> uf.Experiment:
-    """Predict the next token of a long text.
+    """Predict the next token of a long text, or the next pixel of a picture.
 
     Args:
-        data: tinyshakespeare or wiki_articles in the data folder, or a UTF-8 text file.
-        level: Kind of token: character, bpe or byte.
-        vocabulary: Largest number of entries of the vocabulary.
+        data: tinyshakespeare, wiki_articles or a UTF-8 text file; mnist, fashion_mnist or class folders of pictures.
+        level: Kind of token of a text: character, bpe or byte.
+        vocabulary: Largest number of entries of the vocabulary of a text.
         length: Number of tokens of a piece of text, which is the largest context of a prediction.
-        tied: Use the transposed embedding as the output projection.
+        tied: Use the transposed embedding of a text as the output projection.
+        side: Height and width to which pictures are reduced, in pixels.
+        grays: Number of grays to which pixels are rounded.
     """
+    if modality_of(data) == "image":
+        for name, given, default in (
+            ("level", level, "character"),
+            ("vocabulary", vocabulary, 8000),
+            ("length", length, 256),
+            ("tied", tied, False),
+        ):
+            if given != default:
+                raise uf.InputError(f"{name}={given}: this setting is for texts, and data={data} has pictures")
+        return _next_pixel(data, side, grays, trunk, training)
+    if (side, grays) != (14, 16):
+        raise uf.InputError(f"side={side}, grays={grays}: these settings are for pictures, and data={data} is a text")
     source = create_long_text(data)
     texts = (example.input for example in source.split("train"))
     entries = uf.fitted(source.name, lambda: uf.Vocabulary.fit(texts, size=vocabulary, level=level))
@@ -53,7 +76,20 @@ def language_model(
     )
     pieces = TextPieces(source, entries, length)
     task = uf.Task(pieces, tokenizer, head, augmentation=RandomWindow(length + 1), objective=uf.NextToken())
-    training = training.sized_for(pieces, source.name, minimum=MIN_EPOCHS)
+    training = training.sized_for(pieces, source.name, minimum=MIN_TEXT_EPOCHS)
+    return uf.Experiment(trunk.build(), {source.name: task}, training)
+
+
+def _next_pixel(data: str, side: int, grays: int, trunk: TrunkConfig, training: uf.Training) -> uf.Experiment:
+    tokenizer = uf.PixelTokenizer(
+        trunk.dim, side=side, grays=grays, positions=trunk.input_positions, dropout=trunk.dropout
+    )
+    pictures = create_image_dataset(data)
+    nats = uf.fitted(f"{pictures.name}-independent", lambda: independent_pixel_nats(pictures, tokenizer))
+    source = GrayPictures(pictures, nats)
+    head = uf.LanguageModelingHead(grays, trunk.dim, unit="pixel", context=side**2)
+    task = uf.Task(source, tokenizer, head, objective=uf.NextToken())
+    training = training.sized_for(source, source.name, minimum=MIN_PICTURE_EPOCHS)
     return uf.Experiment(trunk.build(), {source.name: task}, training)
 
 

@@ -57,6 +57,7 @@ from .tokenization import MarkedText as MarkedText
 from .tokenization import Mixture as Mixture
 from .tokenization import PatchTokenizer as PatchTokenizer
 from .tokenization import PianoRollTokenizer as PianoRollTokenizer
+from .tokenization import PixelTokenizer as PixelTokenizer
 from .tokenization import PositionalEncoding as PositionalEncoding
 from .tokenization import PretrainedTextTokenizer as PretrainedTextTokenizer
 from .tokenization import SubwordTokenizer as SubwordTokenizer

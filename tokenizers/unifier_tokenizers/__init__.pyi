@@ -8,6 +8,7 @@ from .image import PatchTokenizer as PatchTokenizer
 from .items import ItemTokenizer as ItemTokenizer
 from .mixture import Mixture as Mixture
 from .piano_roll import PianoRollTokenizer as PianoRollTokenizer
+from .pixels import PixelTokenizer as PixelTokenizer
 from .positions import PositionalEncoding as PositionalEncoding
 from .positions import rope_frequencies as rope_frequencies
 from .pretrained_text import PretrainedTextTokenizer as PretrainedTextTokenizer

@@ -16,6 +16,8 @@ from .factory import modality_of as modality_of
 from .fsdd import FSDD as FSDD
 from .fsdd import FSDDStrings as FSDDStrings
 from .grammar import GrammarPairs as GrammarPairs
+from .gray_pictures import GrayPictures as GrayPictures
+from .gray_pictures import independent_pixel_nats as independent_pixel_nats
 from .gtzan import GTZAN as GTZAN
 from .image_folder import ImageFolder as ImageFolder
 from .long_text import LongTextFile as LongTextFile
