@@ -51,7 +51,10 @@ def language_model(
         ):
             if given != default:
                 raise uf.InputError(f"{name}={given}: this setting is for texts, and data={data} has pictures")
-        return _next_pixel(data, side, grays, trunk, training)
+        pictures = create_image_dataset(data)
+        task = _next_pixel(pictures, side, grays, trunk)
+        training = training.sized_for(pictures, pictures.name, minimum=MIN_PICTURE_EPOCHS)
+        return uf.Experiment(trunk.build(), {pictures.name: task}, training)
     if (side, grays) != (14, 16):
         raise uf.InputError(f"side={side}, grays={grays}: these settings are for pictures, and data={data} is a text")
     source = create_long_text(data)
@@ -80,17 +83,14 @@ def language_model(
     return uf.Experiment(trunk.build(), {source.name: task}, training)
 
 
-def _next_pixel(data: str, side: int, grays: int, trunk: TrunkConfig, training: uf.Training) -> uf.Experiment:
+def _next_pixel(pictures: uf.Source, side: int, grays: int, trunk: TrunkConfig) -> uf.Task:
+    """Return the task of predicting each pixel of a picture from the pixels above it and to its left."""
     tokenizer = uf.PixelTokenizer(
         trunk.dim, side=side, grays=grays, positions=trunk.input_positions, dropout=trunk.dropout
     )
-    pictures = create_image_dataset(data)
-    nats = uf.fitted(f"{pictures.name}-independent", lambda: independent_pixel_nats(pictures, tokenizer))
-    source = GrayPictures(pictures, nats)
+    nats = uf.fitted("independent-pixels", lambda: independent_pixel_nats(pictures, tokenizer))
     head = uf.LanguageModelingHead(grays, trunk.dim, unit="pixel", context=side**2)
-    task = uf.Task(source, tokenizer, head, objective=uf.NextToken())
-    training = training.sized_for(source, source.name, minimum=MIN_PICTURE_EPOCHS)
-    return uf.Experiment(trunk.build(), {source.name: task}, training)
+    return uf.Task(GrayPictures(pictures, nats), tokenizer, head, objective=uf.NextToken())
 
 
 if __name__ == "__main__":
