@@ -492,7 +492,7 @@ def _read_teacher(folder: str) -> Teacher:
     stored = read_model(find_model(folder))
     for task in stored.tasks.values():
         if isinstance(task.head, MaskedLanguageModelingHead):
-            return Teacher(task.tokenizer, stored.trunk, task.head)
+            return Teacher(task.tokenizer, stored.trunk, task.head, stored.name, stored.sha256, stored.facts)
     raise InputError(f"teacher={folder}: this model predicts no hidden words; give a run of pretrain, objective=masked")
 
 

@@ -38,12 +38,14 @@ def test_pretraining_of_moved_trunks_is_noted() -> None:
 @pytest.mark.parametrize("counted", [True, False])
 def test_pretraining_is_counted_or_marked(counted: bool, tmp_path: Path) -> None:
     lineage = {"start": "pretrain", "tokenizers": ["digits"], "pretraining": {"tokens": 10_000}, "counted": counted}
+    lineage |= {"teachers": ["large"]}
     rows = [make_row(), make_row(score=95.0, varied={"start": "pretrain"})]
     rows[1]["result"]["lineage"] = lineage
     assert [cost.measure for cost in unmatched(rows)] == (["tokens"] if counted else [])
     page, _ = report_on(conftest.make_comparison(tmp_path, rows))
     html, caveat = page.read_text(), "Pretraining is not counted"
     assert "trunk and tokenizer (pretrain to digits)" in html
+    assert "teachers: large to digits" in html
     tables = re.findall(r"<table>\s*(<caption>.*</caption>)?", html)
     assert tables
     assert all((caveat in caption) != counted for caption in tables)

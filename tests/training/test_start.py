@@ -94,6 +94,12 @@ def test_text_classifier_takes_over_vocabulary_and_tokenizer(tmp_path: Path) -> 
     assert "<mask>" not in tokenizer_of(alone.folder).vocabulary.extra
     trained, own = (load(folder).network.trunk.state_dict() for folder in (pretrained.folder, alone.folder))
     assert all(torch.equal(weight, own[name]) for name, weight in trained.items())
+    learned: dict[str, Any] = {"data": str(tmp_path / "notes.txt"), "teacher": str(pretrained.folder)}
+    costs = {cost: pretrained.budget[cost] for cost in ("tokens", "flops", "seconds")}
+    for start in ({}, {"start": str(pretrained.folder)}):  # A teacher that is also the start counts once.
+        [student] = run(recipes[0], piece_words=8, **learned, **start, **small, **options)
+        assert student.lineage["teachers"] == ["pretrain"]
+        assert student.lineage["pretraining"] == pytest.approx(costs)
 
 
 def tokenizer_of(folder: Path) -> SubwordTokenizer:

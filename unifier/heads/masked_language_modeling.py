@@ -1,7 +1,8 @@
 """The head of masked language models, which predicts hidden tokens as entries of the vocabulary."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, final
 
 import torch
@@ -57,6 +58,11 @@ class Teacher(NamedTuple):
     tokenizer: Tokenizer
     trunk: Trunk
     head: "MaskedLanguageModelingHead"
+    name: str = ""
+    sha256: str = ""
+    """The hash of the weights."""
+    facts: Mapping[str, Any] = MappingProxyType({})
+    """The facts of the model's folder, such as the cost of the training."""
 
 
 @final
@@ -87,7 +93,7 @@ class MaskedLanguageModelingHead(Head):
             raise InputError(f"the shared embedding has the shape {shape}, but the head needs {(len(vocabulary), dim)}")
         self.vocabulary, self.dim, self.embedding = vocabulary, dim, embedding
         self.transform = nn.Sequential(Linear(dim, dim), nn.GELU(), LayerNorm(dim))
-        self._teachers: list[Teacher] = []  # nn.Module ignores lists, so the teacher is not registered in the head.
+        self.teachers: list[Teacher] = []  # nn.Module ignores lists, so the teacher is not registered in the head.
         self._special = [i for i in range(len(vocabulary)) if vocabulary.is_special(i)]
 
     def encode(self, target: object) -> Tensor:
@@ -115,9 +121,9 @@ class MaskedLanguageModelingHead(Head):
         """
         if teacher.head.vocabulary.codec.to_str() != self.vocabulary.codec.to_str():
             raise InputError("the teacher has another vocabulary: start from the teacher, or leave out start")
-        for part in teacher:
+        for part in teacher[:3]:
             part.eval().requires_grad_(False)
-        self._teachers = [teacher]
+        self.teachers = [teacher]
 
     def loss_inputs(self, tokens: Tokens, target: Tensor, values: Tensor) -> Tensor:
         """Return the loss. With a teacher, add the cross-entropy to the teacher's predictions of the hidden tokens.
@@ -130,11 +136,11 @@ class MaskedLanguageModelingHead(Head):
             target: See `loss`.
             values: The ids (B, N) of the input.
         """
-        if not self._teachers:
+        if not self.teachers:
             return self.loss(tokens, target)
-        (teacher,), is_hidden = self._teachers, target != IGNORE_INDEX
+        (teacher,), is_hidden = self.teachers, target != IGNORE_INDEX
         with torch.no_grad():
-            for part in teacher:
+            for part in teacher[:3]:
                 part.to(values.device)
             inputs = Tokens(teacher.tokenizer.embed(values, tokens.positions), tokens.mask, tokens.positions)
             output = teacher.head.run_trunk(teacher.trunk, inputs)

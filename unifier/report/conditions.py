@@ -82,7 +82,7 @@ def trained_budget(row: ResultRow) -> Mapping[str, float]:
 
 
 def lineage_of(row: ResultRow) -> Mapping[str, Any]:
-    """Return the trained model from which the row's run started, or {}."""
+    """Return the trained models from which the row's run started or learned, or {}."""
     return row["result"].get("lineage") or {}
 
 

@@ -88,15 +88,17 @@ def pretraining_caveat(rows: Iterable[ResultRow]) -> str:
     return "Pretraining is not counted in the budget" if any(map(has_uncounted_pretraining, rows)) else ""
 
 
-def describe_starts(rows: Iterable[ResultRow]) -> str:
-    """Return a sentence on the tokenizers that were loaded with trained trunks, or "" without a trained trunk."""
+def describe_starts(rows: Sequence[ResultRow]) -> str:
+    """Return sentences on the parts of trained models that were loaded, and on teachers, or "" without such models."""
     pairs: dict[bool, dict[str, None]] = {True: {}, False: {}}
     for row in rows:
         if start := lineage_of(row).get("start"):
             pairs[row["task"] in lineage_of(row).get("tokenizers", ())][f"{start} to {row['task']}"] = None
     texts = {True: "trunk and tokenizer", False: "the trunk alone"}
     parts = [f"{texts[both]} ({', '.join(names)})" for both, names in pairs.items() if names]
-    return f"Handed over from trained models: {'; '.join(parts)}." if parts else ""
+    teachers = {f"{name} to {row['task']}": None for row in rows for name in lineage_of(row).get("teachers", ())}
+    sentences = [f"Handed over from trained models: {'; '.join(parts)}."] if parts else []
+    return " ".join([*sentences, *([f"Learned from teachers: {', '.join(teachers)}."] if teachers else [])])
 
 
 def describe_matching(conditions: Sequence[Condition]) -> dict[str, str]:

@@ -1,23 +1,34 @@
-"""Start of a run from the weights of a trained model."""
+"""Start of a run from the weights of a trained model, and the cost of the models that a run uses."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple, final
 
 from torch import Tensor, nn
 
 from unifier.experiment import Experiment
-from unifier.models.folder import StoredModel, find_model, read_model
+from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead, Teacher
+from unifier.models.folder import WEIGHTS_FILE, StoredModel, find_model, read_config, read_model
 from unifier_tokenizers import InputError, PretrainedTextTokenizer, SubwordTokenizer, Tokenizer, WordTokenizer
 
 COSTS = ("tokens", "flops", "seconds")
-"""The costs of a trained model that a run that starts from the model inherits."""
+"""The costs of a trained model that are part of the pretraining of a run that uses the model."""
+
+
+@final
+class EarlierModel(NamedTuple):
+    """A trained model that a run uses."""
+
+    use: str
+    """The setting or the part of the run that uses the model, such as "start=FOLDER"."""
+    facts: Mapping[str, Any]
+    """The facts of the model's folder."""
 
 
 def load_start(experiment: Experiment, classes: Iterable[type] = ()) -> dict[str, Any]:
     """Load the weights of the model `start` into the trunk and the tokenizers. Return the lineage of the run.
 
-    The lineage names the trained model, its hash, the tasks whose tokenizers were loaded, and the cost of all training
-    before the run. Without `start`, the lineage is empty.
+    The lineage names the trained model, its hash, the tasks whose tokenizers were loaded, and the teachers of the
+    heads. The lineage contains the cost of all training before the run. Without a trained model, the lineage is empty.
 
     Args:
         experiment: The experiment whose trunk and tokenizers are loaded.
@@ -27,8 +38,12 @@ def load_start(experiment: Experiment, classes: Iterable[type] = ()) -> dict[str
         InputError: The folder contains no model, or its trunk is of another class or shape.
     """
     training = experiment.training
+    teachers = {teacher.name: None for teacher in _teachers(experiment)}
+    lineage: dict[str, Any] = {"teachers": [*teachers]} if teachers else {}
+    if teachers or training.start is not None:
+        lineage["pretraining"] = pretraining_cost(earlier_models(experiment))
     if training.start is None:
-        return {}
+        return lineage
     stored = read_model(find_model(training.start), [*classes, *part_classes(experiment)])
     _load_trunk(training.start, experiment.trunk, stored.trunk)
     started = [
@@ -36,12 +51,7 @@ def load_start(experiment: Experiment, classes: Iterable[type] = ()) -> dict[str
         for name, task in experiment.tasks.items()
         if training.start_tokenizers and _load_tokenizer(name, task.tokenizer, stored)
     ]
-    return {
-        "start": stored.name,
-        "sha256": stored.sha256,
-        "tokenizers": started,
-        "pretraining": pretraining_cost(stored.facts),
-    }
+    return {**lineage, "start": stored.name, "sha256": stored.sha256, "tokenizers": started}
 
 
 def part_classes(experiment: Experiment) -> set[type]:
@@ -50,10 +60,29 @@ def part_classes(experiment: Experiment) -> set[type]:
     return {type(part) for part in (experiment.trunk, *parts)}
 
 
-def pretraining_cost(facts: Mapping[str, Any]) -> dict[str, float]:
-    """Return the cost of a model's training, including the training of the models that it started from."""
-    own, earlier = facts.get("budget", {}), facts.get("lineage", {}).get("pretraining", {})
-    return {cost: own.get(cost, 0) + earlier.get(cost, 0) for cost in COSTS}
+def earlier_models(experiment: Experiment) -> list[EarlierModel]:
+    """Return the trained models that an experiment uses: the model `start`, and the teachers of its heads.
+
+    A teacher from which the experiment also starts is listed once.
+    """
+    teachers = _teachers(experiment)
+    models = {teacher.sha256: EarlierModel(f"teacher {teacher.name}", teacher.facts) for teacher in teachers}
+    if (start := experiment.training.start) is not None:
+        config = read_config(find_model(start))
+        models[config["files"][WEIGHTS_FILE]] = EarlierModel(f"start={start}", config["facts"])
+    return [*models.values()]
+
+
+def pretraining_cost(models: Iterable[EarlierModel]) -> dict[str, float]:
+    """Return the cost of the models' training, including the training of the models that they used."""
+    facts = [model.facts for model in models]
+    parts = [part for own in facts for part in (own.get("budget", {}), own.get("lineage", {}).get("pretraining", {}))]
+    return {cost: sum(part.get(cost, 0) for part in parts) for cost in COSTS}
+
+
+def _teachers(experiment: Experiment) -> list[Teacher]:
+    heads = (task.head for task in experiment.tasks.values())
+    return [teacher for head in heads if isinstance(head, MaskedLanguageModelingHead) for teacher in head.teachers]
 
 
 def _load_trunk(start: str, trunk: nn.Module, trained: nn.Module) -> None:

@@ -8,8 +8,7 @@ import torch
 
 from unifier.comparison import MatchUnit
 from unifier.experiment import Experiment, Task, Training
-from unifier.models.folder import find_model, read_config
-from unifier.training.start import COSTS, pretraining_cost
+from unifier.training.start import COSTS, earlier_models, pretraining_cost
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError
 
@@ -103,32 +102,31 @@ def with_budget(experiment: Experiment, unit: MatchUnit, amount: float) -> Exper
 
 
 def subtract_pretraining(experiment: Experiment, unit: MatchUnit) -> Experiment:
-    """Return a copy of the experiment whose budget is smaller by the cost of the trained model that it starts from.
+    """Return a copy of the experiment whose budget is smaller by the cost of the trained models that it uses.
 
-    An experiment that starts from random weights is returned unchanged.
+    An experiment without a trained model, as start or as teacher, is returned unchanged.
 
     Raises:
-        InputError: The cost of the trained model is unknown in the given unit, or the budget is not larger.
+        InputError: The cost of a trained model is unknown in the given unit, or the budget is not larger.
     """
-    training = experiment.training
-    if training.start is None:
+    training, models = experiment.training, earlier_models(experiment)
+    if not models:
         return experiment
+    uses = ", ".join(model.use for model in models)
     way_out = "or give the comparison count_pretraining=False"
     if unit not in COSTS:
         raise InputError(
-            f"start={training.start}: the cost of a trained model is not known in {unit}: "
+            f"{uses}: the cost of a trained model is not known in {unit}: "
             f"give budget_unit={', '.join(COSTS)}, {way_out}"
         )
-    facts = read_config(find_model(training.start))["facts"]
-    cost, budget = pretraining_cost(facts)[unit], getattr(training, unit)
-    if not facts.get("budget"):
-        raise InputError(
-            f"start={training.start}: the model's folder has no record of its cost: start elsewhere, {way_out}"
-        )
+    cost, budget = pretraining_cost(models)[unit], getattr(training, unit)
+    for model in models:
+        if not model.facts.get("budget"):
+            raise InputError(f"{model.use}: the model's folder has no record of its cost: use another model, {way_out}")
     if cost >= budget:
         raise InputError(
-            f"start={training.start}: the pretraining took {cost:,.0f} {unit}, and the budget is {budget:,.0f}: "
-            f"give a larger budget, {way_out}"
+            f"{uses}: the pretraining took {cost:,.0f} {unit}, and the budget is {budget:,.0f}: give a larger budget, "
+            f"{way_out}"
         )
     return replace(experiment, training=replace(training, **{unit: budget - cost}))
 
