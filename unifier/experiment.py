@@ -469,7 +469,7 @@ def save_fitted(values: dict[str, Fitted], run: Path) -> None:
 
 
 def hash_fitted(run: Path) -> dict[str, str]:
-    """Return a mapping from the file of each fitted value in a run's folder to the SHA-256 hash of the file."""
+    """Return the SHA-256 hash of each file in a run's folder that holds a fitted value, by the name of the file."""
     files = [path for path in (*sorted((run / VOCABULARY_FOLDER).glob("*.json")), run / NUMBERS_FILE) if path.exists()]
     return {path.relative_to(run).as_posix(): sha256(path.read_bytes()).hexdigest() for path in files}
 

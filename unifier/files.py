@@ -45,7 +45,7 @@ SEAL = "sha256"
 """The last key of a sealed JSON file. Its value is the SHA-256 hash of the file without this value."""
 
 MAX_DEPTH = 100
-"""Largest number of levels of lists and objects in a JSON file. Python's recursion ends at about 500 levels."""
+"""Maximum nesting depth of a JSON file. Python's recursion ends at a depth of about 500."""
 
 CHANGED = "broken (its SHA-256 hash has changed); restore the file, or to keep an edit, delete"
 """The fault of a file with another hash than the recorded hash. The entry that contains the hash follows."""

@@ -18,7 +18,7 @@ from unifier_tokenizers.errors import check_choice
 
 
 class TaskModules(Protocol):
-    """The parts of a task that the network needs: a `Task`, or a task of a trained model."""
+    """Interface of the parts of a task that the network needs. `Task` and the tasks of a trained model implement it."""
 
     @property
     def tokenizer(self) -> Tokenizer: ...

@@ -212,7 +212,7 @@ def change_digit(place: float, content: bytes) -> bytes:
 
 
 def kept_folder(command: Command) -> Path:
-    """Return the path of the copy of a command's folder."""
+    """Return the path of the intact copy of the folder that a command reads."""
     return command.folder.with_name(f"{command.folder.name}-kept")
 
 

@@ -106,7 +106,7 @@ def run_subjects(folder: Path) -> list[Subject]:
 
 
 HASH_KEY = "sha256"
-"""Key of the hash of a JSON file in the file itself."""
+"""Key under which a JSON file stores its own hash."""
 
 
 def _remove_hashes(path: Path) -> None:

@@ -21,7 +21,7 @@ Role = Literal["ours", "ours compiled", "default", "tuned", "compiled", "our all
 - ours compiled: unifier with `Training(compile="default")`
 - default: a peer with its default settings, in bf16 autocast if the device has fast bf16, else in float32
 - tuned: a peer with settings that were chosen for speed
-- compiled: a compiled peer, in the cases for an accelerator
+- compiled: a peer with `torch.compile`, only on a GPU
 - our allocator: a tuned peer with our settings of the memory allocator
 - float32: a peer with its default settings in float32
 - peak: a matrix product without a model, which measures the maximum speed of the machine

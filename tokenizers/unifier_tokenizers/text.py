@@ -91,7 +91,7 @@ class Vocabulary(StoredFile):
       multiple of `MAX_WORD_BYTES` bytes in a word.
     - Level "wordpiece" cuts a word of bytes into the longest entries, from left to right (Devlin et al. 2019). Entries
       inside a word begin with "##". No subword crosses a multiple of `MAX_WORDPIECE_BYTES` bytes in a word.
-    - Level "unigram" cuts a word of bytes into the entries with the highest product of probabilities (Kudo 2018).
+    - Level "unigram" splits the bytes of a word so that the product of probabilities is largest (Kudo 2018).
     - Level "byte" contains only the 256 bytes.
     - Level "character" contains the characters of the texts, and encodes all other characters as bytes.
     - Level "word" contains the words and punctuation marks of the texts, and one entry for unknown words.
@@ -210,7 +210,7 @@ class Vocabulary(StoredFile):
     def encode(self, text: str) -> list[int]:
         """Encode a text as ids. No begin token or end token is added.
 
-        In a `MarkedText`, the names of extra entries are encoded as these entries. Spaces before a name are dropped,
+        In a `MarkedText`, a name such as "<mask>" becomes the id of this extra entry. Spaces before a name are dropped,
         because a word's first subword contains the space before the word.
         """
         parts = [" " + text]
@@ -298,7 +298,7 @@ class Vocabulary(StoredFile):
 class SubwordTokenizer(Tokenizer):
     """Tokenizer that turns the subwords of a text and an end token into tokens.
 
-    For models of the next token, a text begins with a begin token, from which the first subword is predicted. The
+    For language models, a begin token precedes the text, so that the first subword can be predicted. The
     values are ids (N,) at positions (1, N). A token is the embedding of its id times sqrt(D) (Vaswani et al. 2017,
     section 3.4), plus the encoding of its position.
     """

@@ -35,7 +35,7 @@ MAX_AUDIO_SAMPLES = 1 << 28
 """Largest number of samples of a sound, summed over its channels. The samples take 1 GB."""
 
 _SOUND_STARTS = (b"RIFF", b"RIFX", b"RF64", b"riff", b"FORM", b".snd", b"dns.", b"fLaC", b"OggS", b"caff", b"NIST")
-"""First bytes of the formats that are not searched for MP3 frames."""
+"""First bytes of other audio formats. A file that begins with them is not searched for MP3 frames."""
 
 _OGG_START, _OGG_END = 2, 4
 """Flags of the first and the last page of a stream in an Ogg file."""

@@ -64,7 +64,7 @@ def _side_info_size(header: int) -> int:
 
 
 def _declared_count(data: bytes, at: int, size: int) -> int | None:
-    """Return the number of frames that a frame declares: 0 if unknown, or None if the frame contains sound."""
+    """Return the number of frames that a header frame declares: 0 if unknown, or None if the frame contains sound."""
     frame = data[at : at + size]
     if frame[36:40] == b"VBRI":
         return int.from_bytes(frame[50:54])

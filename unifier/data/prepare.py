@@ -102,7 +102,7 @@ def prepare_task(
     if copies := data.get("copies"):
         message = f"{copies} examples of val and test are copies of train examples, so the scores are too high"
         print_status(f"{name_of(source)}: {message}", sys.stderr)
-    # A source with `copies` has already compared its files. Cached inputs have been compared by an earlier run.
+    # A source with `copies` has already compared its files. Cached inputs were searched before.
     elif getattr(source, "copies", None) is None and (cached is None or cached.is_new):
         warn_of_overlap(source)
     return EncodedTask(splits, data)

@@ -79,7 +79,7 @@ class TranslationMemory(NamedTuple):
 
 
 def read_tmx(path: Path, languages: tuple[str, str]) -> TranslationMemory:
-    """Read the texts in two languages from a TMX file, which may be compressed, one unit at a time.
+    """Read the texts in two languages from a TMX file. The file may be compressed. Units are read one at a time.
 
     A language includes its variants: for example, en also matches en-GB. If a unit has several texts in one language,
     the first text is used. A unit inside a unit is a unit of its own. Formatting codes are removed:

@@ -73,7 +73,7 @@ class PrefixHead(AttentiveTextHead):
         return _PrefixDecoder(self, tokens)
 
     def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        """Return the attention to the input (see `AttentiveTextHead`), without the attention to the text itself."""
+        """Return the attention of each written token to the input (see `AttentiveTextHead`)."""
         n = tokens.mask.shape[1]
         weights = torch.stack(self.trunk.attention(*self._append_text(tokens, ids))[1]).float()
         weights = weights[..., n:, :n].mean((0, 2))

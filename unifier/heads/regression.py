@@ -108,7 +108,7 @@ class RegressionHead(SummedHead):
         return {"r2": 100 * float(r2.mean()), "mae": float(sums[2].mean() / count)}
 
     def check_targets(self, targets: Iterable[Any]) -> None:
-        """Raise InputError if R2 is not defined, because a number is the same in all targets."""
+        """Raise InputError if all examples have the same value of a number, because R2 is then not defined."""
         numbers = torch.stack([self._numbers(target) for target in targets])
         for name, values in zip(self.names, numbers.T, strict=True):
             if (values == values[0]).all():
@@ -133,7 +133,7 @@ class RegressionHead(SummedHead):
 
 
 def target_moments(targets: Iterable[Any]) -> tuple[list[float], list[float]]:
-    """Return the mean and the standard deviation of each number of targets, which are numbers or sequences of numbers.
+    """Return the mean and the standard deviation of the targets, for each component if the targets are sequences.
 
     Raises:
         InputError: If there are no targets, or a number is not finite.

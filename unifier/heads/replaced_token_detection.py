@@ -103,7 +103,7 @@ class ReplacedTokenDetectionHead(Head):
         return torch.tensor(0)
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
-        """Return the generator's loss plus 50 times the mean cross-entropy of the answers for all tokens.
+        """Return the generator's loss plus 50 times the discriminator's cross-entropy, averaged over all tokens.
 
         Args:
             tokens: The input tokens (B, D, N) of the trunk, with hidden tokens.

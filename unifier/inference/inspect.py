@@ -174,7 +174,7 @@ def _time_step(
 
 
 def _count_steps(experiment: Experiment, lengths: Mapping[str, int], flops_per_step: float) -> int:
-    """Estimate the number of steps of a run, if all examples have the length of the first example."""
+    """Estimate the number of steps of a run, assuming that all examples have the length of the first example."""
     training = experiment.training
     tokens_per_step = training.batch_tokens * training.grad_accumulation
     tokens_per_epoch = sum(

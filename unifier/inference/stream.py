@@ -1,4 +1,4 @@
-"""Results for a stream of inputs, in the order of the inputs, from batches of similar length."""
+"""Results for a stream of inputs, in the order of the inputs. Inputs of similar length share a batch."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, final

@@ -113,9 +113,9 @@ def summarize(conditions: Sequence[Condition]) -> Answer:
 
 
 def summarize_results(results: Results) -> Answer:
-    """Return the answer of a report.
+    """Return the conclusion at the top of a report.
 
-    With a showcase, the answer begins with the scores of the showcase, and ends with the limits of the comparison.
+    With a showcase, the conclusion begins with the scores of the showcase, and ends with the limits of the comparison.
     """
     conditions = group_conditions(results.rows)
     answer = summarize(conditions)

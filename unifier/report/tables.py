@@ -247,7 +247,7 @@ def run_table(rows: Sequence[ResultRow], labels: Mapping[int, str]) -> ReportTab
 
 
 def _pretraining_cell(row: ResultRow) -> str:
-    """Return the tokens that the earlier training read, whether the comparison counts the tokens or not."""
+    """Return the number of tokens that the pretraining read."""
     tokens = lineage_of(row).get("pretraining", {}).get("tokens")
     return EMPTY_CELL if tokens is None else format_range(tokens)
 

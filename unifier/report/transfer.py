@@ -62,7 +62,7 @@ def transfer_grids(conditions: Sequence[Condition]) -> list[TransferGrid]:
 
     Each row is an origin of the trunk, and the last rows are the controls. Each column is a task. Cells are normalized
     scores if every task has a reference score, else percentages of the solo score. If a solo score is not above 0, or
-    if a score is an error, cells are raw scores. Each cell is the mean over the folds and seeds common to all
+    if the metric is an error rate, cells are raw scores. Each cell is the mean over the folds and seeds common to all
     conditions of the column.
     """
     moved = [condition for condition in conditions if not condition.has(start=None)]

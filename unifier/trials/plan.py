@@ -123,7 +123,7 @@ def _trials(comparison: Comparison, varied: Mapping[str, Any], seed: int) -> Ite
 
 
 def count_trials(comparison: Comparison) -> int:
-    """Return the number of trials in a comparison if no trial fails."""
+    """Return the number of trials that a comparison runs, assuming that none of the trials fails."""
     if comparison.search is None:
         return sum(1 for _ in plan_trials(comparison))
     sizes = [math.prod(map(len, varied_settings(comparison.grid, make).values())) for make in comparison.experiments]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 @final
 class Memory(NamedTuple):
-    """The last M tokens before the next tokens of each row, as in Transformer-XL (Dai et al. 2019, section 3.2).
+    """The last M tokens before the current segment of each row, as in Transformer-XL (Dai et al. 2019, section 3.2).
 
     The real tokens of a row are last. No gradient flows into a memory.
     """
