@@ -25,6 +25,7 @@ def language_model(
     level: Literal["character", "bpe", "byte"] = "character",
     vocabulary: int = 8000,
     length: int = 256,
+    memory: int = 0,
     tied: bool = False,
     side: int = 14,
     grays: int = 16,
@@ -37,7 +38,8 @@ def language_model(
         data: tinyshakespeare, wiki_articles or a UTF-8 text file; mnist, fashion_mnist or class folders of pictures.
         level: Kind of token of a text: character, bpe or byte.
         vocabulary: Largest number of entries of the vocabulary of a text.
-        length: Number of tokens of a piece of text, which is the largest context of a prediction.
+        length: Number of tokens of a piece of text, which is the largest context of a prediction without a memory.
+        memory: Number of tokens before a piece of text that the trunk also reads, as in Transformer-XL.
         tied: Use the transposed embedding of a text as the output projection.
         side: Height and width to which pictures are reduced, in pixels.
         grays: Number of grays to which pixels are rounded.
@@ -47,6 +49,7 @@ def language_model(
             ("level", level, "character"),
             ("vocabulary", vocabulary, 8000),
             ("length", length, 256),
+            ("memory", memory, 0),
             ("tied", tied, False),
         ):
             if given != default:
@@ -76,9 +79,11 @@ def language_model(
         embedding=tokenizer.embedding if tied else None,
         unit="character" if level == "character" else "token",
         context=length,
+        memory=memory,
     )
-    pieces = TextPieces(source, entries, length)
-    task = uf.Task(pieces, tokenizer, head, augmentation=RandomWindow(length + 1), objective=uf.NextToken())
+    pieces = TextPieces(source, entries, length, stream=memory > 0)
+    windows = None if memory else RandomWindow(length + 1)
+    task = uf.Task(pieces, tokenizer, head, augmentation=windows, objective=uf.NextToken())
     training = training.sized_for(pieces, source.name, minimum=MIN_TEXT_EPOCHS)
     return uf.Experiment(trunk.build(), {source.name: task}, training)
 

@@ -314,6 +314,8 @@ class Experiment:
                 f'task "{name}": the head has dim={dim}, but the trunk has dim={self.trunk.dim}: give head and trunk '
                 "the same dim"
             )
+        if task.head.memory:
+            self._check_memory(name, task)
         max_score = task.head.max_score
         if max_score is None and len(self.tasks) > 1 and task.error_at_chance() is None:
             raise InputError(
@@ -326,6 +328,18 @@ class Experiment:
                 f'task "{name}": the head has max_score={max_score:g}; give a number above 0, '
                 "or None if the metric has no best value above 0, such as an error"
             )
+
+    def _check_memory(self, name: str, task: Task) -> None:
+        """Raise InputError if a head with a memory cannot read the pieces of sequences one after another."""
+        start = f'task "{name}": memory={task.head.memory}'
+        if task.head.memory < 0:
+            raise InputError(f"{start}: 0 or more tokens are needed")
+        if task.head.attention_mode != "causal" or task.head.num_passes > 1:
+            raise InputError(f"{start}: only a causal head with one pass has a memory; set memory=0")
+        if task.augmentation is not None or task.tta is not None:
+            raise InputError(f"{start}: pieces of a sequence must stay complete; leave out augmentation and tta")
+        if self.training.compile not in (None, "default"):
+            raise InputError(f"{start} with compile={self.training.compile}: CUDA graphs keep no memory; leave it out")
 
 
 def check_name(name: str) -> None:

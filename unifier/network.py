@@ -12,6 +12,7 @@ from unifier.data.encoding import encode_units
 from unifier.data.source import Example
 from unifier.experiment import Experiment, freeze, hold_frozen_statistics
 from unifier.heads.head import Head, check_predictions
+from unifier.trunks.memory import Stream
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, Tokenizer, Tokens, pad_columns
 from unifier_tokenizers.errors import check_choice
@@ -37,6 +38,10 @@ class Network(nn.Module):
         self.tokenizers = nn.ModuleDict({name: task.tokenizer for name, task in tasks.items()})
         self.heads = nn.ModuleDict({name: task.head for name, task in tasks.items()})
         self.tasks = tasks
+        self.streams: dict[str, Stream] = {}
+        """The stream after the last training batch of each task whose head has a memory."""
+        self.held_out_streams: dict[str, Stream] = {}
+        """The stream after the last batch of validation or test."""
         for task in tasks.values():
             task.head.attach_trunk(trunk)
             task.head.attach_tokenizer(task.tokenizer)
@@ -54,16 +59,29 @@ class Network(nn.Module):
         hold_frozen_statistics(self)
         return self
 
-    def forward_features(self, task: str, batch: Batch) -> Tokens:
-        """Return the head's input tokens for a task: (B, D, N), or (B, D, 1) if the head reads only the first token."""
-        return self.tasks[task].head.run_trunk(self.trunk, batch.embed(self.tasks[task].tokenizer))
+    def forward_features(self, task: str, batch: Batch, streams: dict[str, Stream] | None = None) -> Tokens:
+        """Return the head's input tokens for a task: (B, D, N), or (B, D, 1) if the head reads only the first token.
+
+        Args:
+            task: The name of the task.
+            batch: The examples.
+            streams: The streams that the batch continues, if the head has a memory. The task's stream is updated. None
+                means that no example has a memory.
+        """
+        head, tokens = self.tasks[task].head, batch.embed(self.tasks[task].tokenizer)
+        if streams is None or not head.memory:
+            return head.run_trunk(self.trunk, tokens)
+        memory = streams[task].memory_for(batch.example_indices, batch.positions) if task in streams else None
+        output, memory = self.trunk.forward_with_memory(tokens, memory, head.memory)
+        streams[task] = Stream.after(memory, batch.example_indices, batch.positions)
+        return output
 
     def loss(self, task: str, batch: Batch) -> Tensor:
         """Return the scalar loss of a task on a batch."""
         head = self.tasks[task].head
         if self.training and head.num_passes > 1:
             batch = Batch(*(part.expand(head.num_passes, *part.shape).flatten(0, 1) for part in batch))
-        loss = head.loss_inputs(self.forward_features(task, batch), batch.target, batch.values)
+        loss = head.loss_inputs(self.forward_features(task, batch, self.streams), batch.target, batch.values)
         if loss.ndim:
             name, shape = type(head).__name__, tuple(loss.shape)
             raise InputError(f"{name}.loss returned a tensor of shape {shape}: return a scalar, such as the mean")
@@ -84,16 +102,23 @@ class Network(nn.Module):
     def evaluate_batch(self, task: str, batch: Batch) -> dict[int, Any]:
         """Return the predictions for the head's `metrics`, as in `predict_batch`. The batch contains the targets."""
         return self._predict_views(
-            task, batch, lambda tokens, view: self.tasks[task].head.evaluate(tokens, view.target)
+            task,
+            batch,
+            lambda tokens, view: self.tasks[task].head.evaluate(tokens, view.target),
+            self.held_out_streams,
         )
 
     def _predict_views(
-        self, task: str, batch: Batch, predict: Callable[[Tokens, Batch], Sequence[Any]]
+        self,
+        task: str,
+        batch: Batch,
+        predict: Callable[[Tokens, Batch], Sequence[Any]],
+        streams: dict[str, Stream] | None = None,
     ) -> dict[int, Any]:
         head, tta = self.tasks[task].head, self.tasks[task].tta
         by_index: dict[int, list[Any]] = {}
         for view in (batch,) if tta is None else tta(batch):
-            predictions = predict(self.forward_features(task, view), view)
+            predictions = predict(self.forward_features(task, view, streams), view)
             check_predictions(head, predictions, len(view.example_indices))
             for index, prediction in zip(view.example_indices.tolist(), predictions, strict=True):
                 by_index.setdefault(index, []).append(prediction)

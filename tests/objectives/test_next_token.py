@@ -51,7 +51,7 @@ def test_pieces_predict_each_token_once(level: Level, source: LongTextFile) -> N
     head = LanguageModelingHead(len(vocabulary), 8, vocabulary=vocabulary)
     for name in SPLITS:
         (text,) = [example.input for example in source.split(name)]
-        examples = TextPieces(source, vocabulary, 7, windows=False).split(name)
+        examples = TextPieces(source, vocabulary, 7, stream=True).split(name)
         split, _ = encode_split(examples, tokenizer, head)
         batch = NextToken()(collate(split, range(len(split))), [])
         whole = [BOS, *vocabulary.encode_start(text)]

@@ -81,6 +81,8 @@ class TextPiece(NamedTuple):
 
     ids: tuple[int, ...]
     """The ids of the piece. The first id is the id before the piece in the long text, or the begin token."""
+    start: int = 0
+    """The position of the first id."""
 
 
 @final
@@ -350,8 +352,9 @@ class SubwordTokenizer(Tokenizer):
 
     def encode(self, raw: str | TextPiece) -> Units:
         """Encode a text as ids (N,), with a begin token and an end token as chosen. A piece consists of its ids."""
-        ids = torch.tensor(raw.ids if isinstance(raw, TextPiece) else self._encode_text(raw))
-        positions = torch.arange(len(ids))[None]
+        piece = raw if isinstance(raw, TextPiece) else TextPiece(tuple(self._encode_text(raw)))
+        ids = torch.tensor(piece.ids)
+        positions = torch.arange(piece.start, piece.start + len(ids))[None]
         self.encoding.check(positions)
         return Units(ids, positions)
 

@@ -3,7 +3,7 @@
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Literal, NamedTuple, Self, TypeVar, final, get_args
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from unifier.data.encoding import EncodedSplit
 from unifier.data.storage import Crop
+from unifier.data.streams import eval_streams, train_streams
 from unifier.heads.head import IGNORE_INDEX
 from unifier_tokenizers import NO_POSITION, Tokenizer, Tokens, Units
 from unifier_tokenizers.configurable import Configurable
@@ -251,6 +252,11 @@ def batch_by_tokens(order: NDArray[np.int64], lengths: Lengths, max_tokens: int)
     return np.split(order, starts[1:])
 
 
+def rows_per_batch(lengths: Lengths, max_tokens: int) -> int:
+    """Return the number of examples of the largest length in a batch of at most `max_tokens` tokens, at least 1."""
+    return max(max_tokens // int(lengths.max()), 1)
+
+
 def sort_by_length(lengths: Lengths) -> NDArray[np.int64]:
     """Return sorted example indices: neighbors have similar token counts N and similar target lengths L.
 
@@ -310,6 +316,7 @@ class TrainDataLoader:
         temperature: float = math.inf,
         augment: Mapping[str, Augmentation] | None = None,
         objectives: Mapping[str, Objective] | None = None,
+        streams: Collection[str] = (),
         grad_accumulation: int = 1,
     ) -> None:
         """Plan the batches of the run.
@@ -325,12 +332,13 @@ class TrainDataLoader:
             augment: Mapping from a task to its augmentation. A budget in tokens counts the expected number of tokens
                 after augmentation.
             objectives: Mapping from a task to its objective.
+            streams: The tasks whose batches continue the sequences of the batch before; see `train_streams`.
             grad_accumulation: Number of batches per optimizer step. The total number of batches is a multiple of
                 `grad_accumulation`.
         """
         self.splits = splits
         self.augment, self.objectives = augment or {}, objectives or {}
-        self.grad_accumulation = grad_accumulation
+        self.stream_tasks, self.grad_accumulation = streams, grad_accumulation
         self.lengths = {
             task: planned_lengths(split, self.augment.get(task), self.objectives.get(task))
             for task, split in splits.items()
@@ -352,9 +360,9 @@ class TrainDataLoader:
 
     def _plan(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
         """Yield the task and the row indices of each batch."""
-        streams = {task: endless_epochs(lengths, self.max_tokens, self.seed) for task, lengths in self.lengths.items()}
-        used: dict[str, dict[BudgetUnit, float]] = {task: dict.fromkeys(get_args(BudgetUnit), 0) for task in streams}
-        num_examples = dict.fromkeys(streams, 0)
+        batches = {task: self._epochs(task) for task in self.splits}
+        used: dict[str, dict[BudgetUnit, float]] = {task: dict.fromkeys(get_args(BudgetUnit), 0) for task in batches}
+        num_examples = dict.fromkeys(batches, 0)
         # Computing times differ between runs. A budget in seconds is therefore divided among the tasks by FLOPs.
         unit: BudgetUnit = next(iter(self.budget)) if self.budget else "flops" if self.costs else "tokens"
         for number in count():
@@ -362,7 +370,7 @@ class TrainDataLoader:
             if is_spent and number % self.grad_accumulation == 0:
                 return
             task = min(used, key=lambda name: used[name][unit] / self.shares[name])
-            rows = next(streams[task])
+            rows = next(batches[task])
             used[task]["tokens"] += int(self.lengths[task][rows, 0].sum())
             used[task]["steps"] += 1
             num_examples[task] += len(rows)
@@ -370,6 +378,12 @@ class TrainDataLoader:
             if "flops" in {unit, *self.budget}:
                 used[task]["flops"] += float(self.costs[task](*self.lengths[task][rows].T).sum())
             yield task, rows
+
+    def _epochs(self, task: str) -> Iterator[NDArray[np.int64]]:
+        lengths = self.lengths[task]
+        if task in self.stream_tasks:
+            return train_streams(self.splits[task], rows_per_batch(lengths, self.max_tokens), self.seed)
+        return endless_epochs(lengths, self.max_tokens, self.seed)
 
     def __len__(self) -> int:
         if self.num_batches is None:  # Lightning expects a TypeError from a loader that never ends.
@@ -408,7 +422,8 @@ class TrainDataLoader:
 class EvalDataLoader:
     """The batches of one evaluation, as pairs (task, batch).
 
-    Every example of each task's split occurs once. The longest examples of a task come first.
+    Every example of each task's split occurs once. The longest examples of a task come first, except for tasks in
+    `streams`, whose sequences lie in rows (see `eval_streams`).
     """
 
     def __init__(
@@ -417,12 +432,17 @@ class EvalDataLoader:
         *,
         max_tokens: int,
         objectives: Mapping[str, Objective] | None = None,
+        streams: Collection[str] = (),
     ) -> None:
         self.splits, self.objectives = splits, objectives or {}
         self.batches: list[tuple[str, NDArray[np.int64]]] = []
         """Task and row indices of each batch."""
         for task, split in splits.items():
             lengths = split.lengths()
+            if task in streams:
+                rows = rows_per_batch(planned_lengths(split, None, self.objectives.get(task)), max_tokens)
+                self.batches += [(task, batch) for batch in eval_streams(split, rows)]
+                continue
             order = np.lexsort([-lengths[:, 1], -lengths[:, 0]])
             self.batches += [(task, rows) for rows in batch_by_tokens(order, lengths, max_tokens)]
 

@@ -147,28 +147,30 @@ class TextPieces:
     """Source whose examples are pieces of the encoded texts of another source, for the objective `NextToken`.
 
     A piece of val and test contains `length` ids after the first id. The first id belongs to the previous piece, so the
-    pieces together predict every id of a text exactly once. A piece of train is twice as long, and training reads a
-    random window of the piece (see `RandomWindow`). The target of a piece is its text.
+    pieces together predict every id of a text exactly once. The target of a piece is its text.
+
+    A piece of train is twice as long, and training reads a random window of the piece (see `RandomWindow`). With
+    `stream`, pieces of train equal pieces of val, and positions run on through each text, for heads with a memory.
     """
 
-    def __init__(self, source: Source, vocabulary: Vocabulary, length: int, *, windows: bool = True) -> None:
+    def __init__(self, source: Source, vocabulary: Vocabulary, length: int, *, stream: bool = False) -> None:
         """Store the source. Its texts are encoded later.
 
         Args:
             source: A source whose inputs are texts.
             vocabulary: The vocabulary of the tokenizer.
             length: The number of predicted ids of a piece.
-            windows: False makes the pieces of train equal to pieces of val.
+            stream: Prepare the pieces for a memory.
         """
         if length < 2:
             raise InputError(f"length={length}: a piece needs at least 2 tokens")
-        self._source, self._vocabulary, self.length, self._windows = source, vocabulary, length, windows
+        self._source, self._vocabulary, self.length, self._stream = source, vocabulary, length, stream
         self.name, self.sha256 = name_of(source), getattr(source, "sha256", "")
         self.score_range = getattr(source, "score_range", None)
 
     def split(self, name: SplitName) -> Examples["_Piece"]:
         """Return the pieces of one split, in the order of the texts."""
-        examples, size = open_split(self._source, name), 2 if name == "train" and self._windows else 1
+        examples, size = open_split(self._source, name), 1 if self._stream or name != "train" else 2
         pieces: list[_Piece] = []
         for index in range(len(examples)):
             ids = [BOS, *self._vocabulary.encode_start(examples[index].input)]
@@ -179,7 +181,8 @@ class TextPieces:
                 pieces.append(
                     _Piece(place, start, tuple(ids[start : longer + 1]), self._text(ids[start + 1 : end + 1]))
                 )
-        return Examples(pieces, _read_piece, _locate_piece, target=_text_of, origin=_ids_of)
+        read = _read_stream_piece if self._stream else _read_piece
+        return Examples(pieces, read, _locate_piece, target=_text_of, origin=_ids_of)
 
     def _ends(self, ids: Sequence[int]) -> list[int]:
         """Return the index of the last id of each piece. No piece ends within a character."""
@@ -257,6 +260,10 @@ def _locate_part(part: TextPart) -> str:
 
 def _read_piece(piece: _Piece) -> Example:
     return Example(TextPiece(piece.ids), piece.text)
+
+
+def _read_stream_piece(piece: _Piece) -> Example:
+    return Example(TextPiece(piece.ids, piece.start), piece.text)
 
 
 def _locate_piece(piece: _Piece) -> str:

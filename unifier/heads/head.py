@@ -59,6 +59,13 @@ class Head(Configurable, nn.Module, ABC):
     task_tag: str = ""
     """The kind of task in the tags of W&B and of the hub, such as "classification". "" means the name of the class."""
 
+    memory: int = 0
+    """The number of tokens before a batch that the trunk keeps, for sequences that are read in pieces.
+
+    With a memory, the pieces of a sequence lie in the same row of consecutive batches (see `unifier.data.streams`). The
+    positions of a piece begin after the positions of the piece before. Only causal heads can have a memory.
+    """
+
     num_passes: int = 1
     """The number of copies of a training batch that the loss needs, concatenated along B. R-Drop needs two copies."""
 

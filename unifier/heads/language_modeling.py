@@ -60,6 +60,7 @@ class LanguageModelingHead(Head):
         embedding: nn.Embedding | None = None,
         unit: str = "token",
         context: int | None = None,
+        memory: int = 0,
         label_smoothing: float = 0.0,
     ) -> None:
         """Build the head.
@@ -72,13 +73,14 @@ class LanguageModelingHead(Head):
                 separate projection.
             unit: The name of one token in the names of the metrics, such as "character", "pixel" or "note".
             context: The largest number of tokens that training reads as the context of a prediction. None means the
-                length of the longest example.
+                length of the longest example. The tokens of the memory are not counted.
+            memory: The number of tokens before a piece of a long text that the trunk keeps (see `Head.memory`).
             label_smoothing: The share of the target probability that is spread evenly over all ids in training.
         """
         super().__init__()
         if context is not None and context < 2:
             raise InputError(f"context={context}: at least 2 tokens are needed")
-        self.context = context
+        self.context, self.memory = context, memory
         if vocabulary is not None and len(vocabulary) != num_ids:
             raise InputError(f"num_ids={num_ids}: the vocabulary has {len(vocabulary)} entries")
         if embedding is not None and embedding.weight.shape != (num_ids, dim):

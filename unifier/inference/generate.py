@@ -70,7 +70,7 @@ class CachedDecoder:
         if not isinstance(trunk, Transformer):
             raise InputError(f"the trunk is a {type(trunk).__name__}, but generate needs a transformer")
         self.model, self.trunk, self.tokenizer = model, trunk, parts.tokenizer
-        self.context = max(parts.head.context or parts.longest, 2)
+        self.context = max(parts.head.context or parts.longest, 2) + parts.head.memory
         with model.inference_mode():
             self._log_probs = parts.head.next_token_log_probs(ends=parts.tokenizer.end)
         self._start()

@@ -42,6 +42,7 @@ class Parts(BaseModel):
     losses: dict[str, list[Tensor]] = {}
     metrics: list[dict[str, Any]] = []
     random_states: list[Tensor] = []
+    streams: dict[str, list[Tensor]] = {}
 
 
 def write_checkpoint(path: Path, checkpoint: Mapping[str, Any]) -> None:

@@ -231,6 +231,7 @@ def _fit(
                 splits[split],
                 max_tokens=EVALUATION_FACTOR * experiment.training.batch_tokens,
                 objectives=objectives_of(experiment),
+                streams=stream_tasks(experiment),
             )
             for split in ("val", "test")
         }
@@ -304,6 +305,11 @@ def objectives_of(experiment: Experiment) -> dict[str, Objective]:
     return {name: task.objective for name, task in experiment.tasks.items() if task.objective is not None}
 
 
+def stream_tasks(experiment: Experiment) -> list[str]:
+    """Return the tasks whose head has a memory."""
+    return [name for name, task in experiment.tasks.items() if task.head.memory]
+
+
 def check_data_unchanged(hashes: Mapping[str, str], earlier: Mapping[str, str], resume: Path | None) -> None:
     """Raise InputError if the data of a task have changed since the run was started."""
     if changed := ", ".join(task for task in hashes if hashes[task] != earlier.get(task)):
@@ -356,6 +362,7 @@ def plan_batches(
         temperature=training.sampling_temperature,
         augment={name: task.augmentation for name, task in experiment.tasks.items() if task.augmentation is not None},
         objectives=objectives_of(experiment),
+        streams=stream_tasks(experiment),
         grad_accumulation=training.grad_accumulation,
     )
     steps = total_steps(training, batches)

@@ -21,6 +21,7 @@ from unifier.training.checkpoint import check_layout
 from unifier.training.cost import Cost, CostTracker, flops_of_example
 from unifier.training.memory import reset_peak_memory
 from unifier.training.optimizers import Muon, create_optimizer, create_schedule
+from unifier.trunks.memory import Stream
 from unifier_tokenizers import InputError
 
 INITIAL_TOTAL_STEPS = 1000
@@ -93,6 +94,7 @@ class UnifierModule(Network, pl.LightningModule):
                 lambda batch, task=task: self.loss(task, batch), split, parts.augmentation, parts.objective
             )
         self.zero_grad(set_to_none=True)
+        self.streams.clear()
         for buffer, before in zip(self.buffers(), buffers, strict=True):
             buffer.copy_(before)  # FLOP counting must not change the running statistics of batch norms.
 
@@ -242,17 +244,18 @@ class UnifierModule(Network, pl.LightningModule):
         torch.nn.utils.clip_grad_norm_(self.parameters(), self.training_settings.grad_clip * fmean(weights))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add costs, pending losses, logged metrics and random states to a checkpoint."""
+        """Add costs, pending losses, logged metrics, streams and random states to a checkpoint."""
         checkpoint["costs"] = {
             "tasks": self.cost_tracker.by_task(),
             "peak_memory_bytes": self.cost_tracker.peak_memory_bytes,
         }
         checkpoint["losses"] = self.losses
         checkpoint["metrics"] = self.logged
+        checkpoint["streams"] = {task: stream.to_list() for task, stream in self.streams.items()}
         checkpoint["random_states"] = [module.get_rng_state() for module in self._random_modules()]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore costs, pending losses, logged metrics and random states from a checkpoint.
+        """Restore costs, pending losses, logged metrics, streams and random states from a checkpoint.
 
         Raises ValueError if the checkpoint has not the layout of this run. Lightning itself would skip missing parts.
         """
@@ -268,15 +271,18 @@ class UnifierModule(Network, pl.LightningModule):
         self.losses = checkpoint["losses"]
         self.logged[:] = checkpoint["metrics"]  # The writer of metrics.csv refers to this list.
         self.random_states = checkpoint["random_states"]
+        streams: dict[str, list[Tensor]] = checkpoint.get("streams", {})
+        self.streams.update({task: Stream.from_list(tensors) for task, tensors in streams.items()})
 
     def _random_modules(self) -> list[Any]:
         """Return the modules with random number generators: torch for the CPU, and the accelerator's module."""
         return [torch] if self.device.type == "cpu" else [torch, torch.get_device_module(self.device)]
 
     def on_train_start(self) -> None:
-        """Restore the random states of a resumed run, and restart the measurement of peak memory."""
+        """Restore the random states of a resumed run, move its streams to the device, and measure peak memory again."""
         if self.random_states:
             self._check_optimizer()
+        self.streams.update({task: stream.to(self.device) for task, stream in self.streams.items()})
         for state, module in zip(self.random_states, self._random_modules(), strict=False):
             module.set_rng_state(state)
         reset_peak_memory(self.device.type)
