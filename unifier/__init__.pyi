@@ -34,6 +34,7 @@ from .heads.rnn_decoders import AdditiveHead as AdditiveHead
 from .heads.rnn_decoders import LuongHead as LuongHead
 from .heads.rnn_decoders import RecurrentHead as RecurrentHead
 from .heads.segmentation import SegmentationHead as SegmentationHead
+from .heads.sentence_selection import SentenceSelectionHead as SentenceSelectionHead
 from .heads.token_classification import TokenClassificationHead as TokenClassificationHead
 from .heads.transformer_decoder import TranslationHead as TranslationHead
 from .inference.embed import probe_vectors as probe_vectors

@@ -621,9 +621,9 @@ def learn_vocabulary(
 ) -> Vocabulary:
     """Learn a vocabulary from the training inputs, or take over the vocabulary of a trained model.
 
-    A run that starts from a trained model with texts takes over the vocabulary, so the tokenizer's weights keep their
-    meaning. With `start_tokenizers=False`, the vocabulary is always learned. A loaded or resumed run reads the
-    vocabulary from the run's folder.
+    An input or a target is a text, or a sequence of texts. A run that starts from a trained model with texts takes over
+    the vocabulary, so the tokenizer's weights keep their meaning. With `start_tokenizers=False`, the vocabulary is
+    always learned. A loaded or resumed run reads the vocabulary from the run's folder.
 
     Args:
         name: The name under which the run stores the vocabulary (see `fitted`).
@@ -642,7 +642,9 @@ def learn_vocabulary(
             source.split("train"), bad_examples=training.bad_examples, max_examples=MAX_VOCABULARY_TEXTS
         )
         pairs = (example if targets else (example.input,) for example in train)
-        return Vocabulary.fit((text for pair in pairs for text in pair), size=size, level=level, extra=extra)
+        parts = (part for pair in pairs for part in pair)
+        texts = (text for part in parts for text in ([part] if isinstance(part, str) else part))
+        return Vocabulary.fit(texts, size=size, level=level, extra=extra)
 
     return fitted(name, learn)
 

@@ -14,7 +14,21 @@ from unifier.data.dataset import Examples
 from unifier.data.source import SPLITS, Example, Source, accuracy_range
 from unifier_tokenizers import InputError
 
-HASHED_SUFFIXES = {".gz", ".xz", ".zip", ".wav", ".ogg", ".PNG", ".de", ".csv", ".train", ".all", ".tsv", ".annotated"}
+HASHED_SUFFIXES = {
+    ".gz",
+    ".xz",
+    ".zip",
+    ".wav",
+    ".ogg",
+    ".PNG",
+    ".de",
+    ".csv",
+    ".jsonl",
+    ".train",
+    ".all",
+    ".tsv",
+    ".annotated",
+}
 """Suffixes of the files that the tests' data sets consist of."""
 
 CheckSource = Callable[..., None]

@@ -87,6 +87,11 @@ def test_strings_are_composed_within_a_speaker(makers: dict[str, Make], tmp_path
     assert source.sha256 == again.sha256 != FSDDStrings("theo", train=21, data=tmp_path).sha256
     with pytest.raises(InputError, match="lengths"):
         FSDDStrings(lengths=(3, 2))
+    with pytest.raises(InputError, match="longer=\\(4, 5\\)"):
+        FSDDStrings(lengths=(2, 4), longer=(4, 5))
+    longer = FSDDStrings("theo", train=20, held_out=6, lengths=(2, 4), longer=(5, 6), data=tmp_path)
+    assert [len(target) > 4 for _, target in longer.split("test")] == [False] * 6 + [True] * 2
+    assert max(len(target) for _, target in longer.split("train")) <= 4
 
 
 def test_fsdd_refuses_files(tmp_path: Path, write_tone: Callable[..., Path]) -> None:

@@ -303,6 +303,9 @@ class SubwordTokenizer(Tokenizer):
     For language models, a begin token precedes the text, so that the first subword can be predicted. The
     values are ids (N,) at positions (1, N). A token is the embedding of its id times sqrt(D) (Vaswani et al. 2017,
     section 3.4), plus the encoding of its position.
+
+    A sequence of sentences is encoded as one text, in which each sentence ends with the end token. The positions (2, N)
+    then contain also the number of the sentence, which is not encoded, but serves heads that read whole sentences.
     """
 
     unit = "words"
@@ -350,15 +353,27 @@ class SubwordTokenizer(Tokenizer):
         self.dropout = Dropout(dropout)
         self.begin, self.end = begin, end
 
-    def encode(self, raw: str | TextPiece) -> Units:
+    def encode(self, raw: str | TextPiece | Sequence[str]) -> Units:
         """Encode a text as ids (N,), with a begin token and an end token as chosen. A piece consists of its ids."""
+        if isinstance(raw, list | tuple) and not isinstance(raw, TextPiece):
+            return self._encode_sentences(raw)
         piece = raw if isinstance(raw, TextPiece) else TextPiece(tuple(self._encode_text(raw)))
         ids = torch.tensor(piece.ids)
         positions = torch.arange(piece.start, piece.start + len(ids))[None]
         self.encoding.check(positions)
         return Units(ids, positions)
 
-    def _encode_text(self, raw: str) -> list[int]:
+    def _encode_sentences(self, sentences: Sequence[str]) -> Units:
+        if not sentences:
+            raise InputError("the text has no sentences: remove this text from the data")
+        parts = [self._encode_text(sentence) for sentence in sentences]
+        ids = torch.tensor([i for part in parts for i in part])
+        numbers = torch.arange(len(parts)).repeat_interleave(torch.tensor([len(part) for part in parts]))
+        positions = torch.stack([torch.arange(len(ids)), numbers])
+        self.encoding.check(positions[:1])
+        return Units(ids, positions)
+
+    def _encode_text(self, raw: object) -> list[int]:
         if not isinstance(raw, str):
             raise InputError(f"a text is expected, not {type(raw).__name__}")
         if not raw.strip():
@@ -367,9 +382,9 @@ class SubwordTokenizer(Tokenizer):
         return [*ids, EOS] if self.end else ids
 
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
-        """Turn ids (B, N) at positions (B, 1, N) into tokens (B, D, N)."""
+        """Turn ids (B, N) at positions (B, 1, N) or (B, 2, N) into tokens (B, D, N)."""
         columns = self.project(self.embedding(values)) * math.sqrt(self.dim)
-        return self.dropout(self.encoding(columns.transpose(1, 2), positions))
+        return self.dropout(self.encoding(columns.transpose(1, 2), positions[:, :1]))
 
     def position_values(self, units: Units) -> Tensor:
         """Return the word index of each subword (1, N). The end token counts as one word."""

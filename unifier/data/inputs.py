@@ -12,6 +12,7 @@ from PIL import Image
 from unifier.data.audio_files import read_audio
 from unifier.data.image_files import PixelArray, read_image
 from unifier.data.readers import Archive
+from unifier.heads.sentence_selection import split_sentences
 from unifier_tokenizers import (
     Audio,
     InputError,
@@ -97,16 +98,20 @@ class AudioReader(InputReader):
 class TextReader(InputReader):
     """Preparation of texts, which are not changed. A file contains one text per line.
 
-    A sequence of words is accepted too, for tokenizers that read words.
+    A sequence of words or sentences is accepted too, for tokenizers that read words or sentences.
     """
 
     marked: bool = False
     """True if the names of extra entries of the vocabulary mean these entries (see `MarkedText`)."""
+    sentences: bool = False
+    """True if a text is split into its sentences (see `split_sentences`)."""
 
     def __call__(self, path: Path) -> str:
         raise InputError(f"{path}: a text is expected, not a file; read the lines of the file")
 
     def prepare(self, value: Any) -> str | Sequence[str]:
+        if isinstance(value, str) and self.sentences:
+            return split_sentences(value)
         if isinstance(value, str):
             return MarkedText(value) if self.marked else value
         if isinstance(value, tuple | list) and value and isinstance(value[0], str):

@@ -10,6 +10,7 @@ from .factory import create_image_dataset as create_image_dataset
 from .factory import create_long_text as create_long_text
 from .factory import create_mask_dataset as create_mask_dataset
 from .factory import create_plain_text_dataset as create_plain_text_dataset
+from .factory import create_summary_dataset as create_summary_dataset
 from .factory import create_text_dataset as create_text_dataset
 from .factory import create_token_dataset as create_token_dataset
 from .factory import modality_of as modality_of
@@ -36,6 +37,9 @@ from .plain_text import TextFile as TextFile
 from .plain_text import WikiArticles as WikiArticles
 from .polyphonic_music import PolyphonicMusic as PolyphonicMusic
 from .protein_ss import ProteinSS as ProteinSS
+from .summaries import SciTLDR as SciTLDR
+from .summaries import SummaryKind as SummaryKind
+from .summaries import TextsWithSummaries as TextsWithSummaries
 from .synthetic_music import SyntheticMusic as SyntheticMusic
 from .text_classification import SST2 as SST2
 from .text_classification import TREC as TREC

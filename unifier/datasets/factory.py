@@ -20,6 +20,7 @@ from unifier.datasets.mnist import MNIST
 from unifier.datasets.nuclei import OBJECT_LABELS, MaskFolder, Nuclei
 from unifier.datasets.plain_text import MovieReviews, PlainText, TextFile, WikiArticles
 from unifier.datasets.protein_ss import ProteinSS
+from unifier.datasets.summaries import SciTLDR, SummaryKind, TextsWithSummaries
 from unifier.datasets.synthetic_music import SyntheticMusic
 from unifier.datasets.text_classification import SST2, TREC, TextTable
 from unifier.datasets.token_labels import WNUT17, NCBIDisease, WordTable
@@ -233,3 +234,12 @@ def create_token_dataset(data: str, *, val: str | None = None, test: str | None 
     if val is not None or test is not None:
         raise InputError(f"data={data} has its own val and test splits: set val and test only with your own file")
     return TOKEN_DATASETS[data]()
+
+
+def create_summary_dataset(data: str, kind: SummaryKind) -> SciTLDR | TextsWithSummaries:
+    """Create a data set of texts with summaries from its name, or from the path of a file with two columns.
+
+    Raises:
+        InputError: `data` is neither a name nor an existing path.
+    """
+    return SciTLDR(kind) if data == SciTLDR.name else TextsWithSummaries(_existing_path(data, (SciTLDR.name,)), kind)

@@ -151,7 +151,7 @@ class DigitString(NamedTuple):
 
 @final
 class FSDDStrings:
-    """Strings of three to seven spoken digits, composed of the recordings of one speaker of FSDD.
+    """Strings of spoken digits, composed of the recordings of one speaker of FSDD.
 
     The input is an `Audio` (samples,) at 8 kHz. The target is the string of digits, such as "3755". The speaker of test
     and the speaker of val speak in no other split. A pause of 0 to 0.3 seconds follows each digit. The pause is noise
@@ -172,6 +172,7 @@ class FSDDStrings:
         train: int = 4000,
         held_out: int = 300,
         lengths: tuple[int, int] = (3, 7),
+        longer: tuple[int, int] | None = None,
         seed: int = 0,
         data: str | Path | None = None,
     ) -> None:
@@ -182,6 +183,8 @@ class FSDDStrings:
             train: The number of strings in train.
             held_out: The number of strings in val, and in test.
             lengths: The smallest and the largest number of digits in a string.
+            longer: The smallest and the largest number of digits of more strings in val and test, a third as many.
+                None means no more strings.
             seed: The seed with which the strings are drawn.
             data: See `FSDD`.
         """
@@ -189,7 +192,10 @@ class FSDDStrings:
             raise InputError(
                 f"lengths={lengths}, train={train}, held_out={held_out}: give numbers of at least 1, in order"
             )
-        self._digits, self._lengths, self._seed = FSDD(speaker=speaker, data=data), lengths, seed
+        if longer is not None and not lengths[1] < longer[0] <= longer[1]:
+            raise InputError(f"longer={longer}: give two numbers above lengths={lengths}, in order")
+        self._digits, self._seed = FSDD(speaker=speaker, data=data), seed
+        self._lengths, self._longer = lengths, longer
         self._sizes: dict[SplitName, int] = {"train": train, "val": held_out, "test": held_out}
 
     def split(self, name: SplitName) -> Examples[DigitString]:
@@ -198,16 +204,19 @@ class FSDDStrings:
         by_speaker = {each.speaker: [r for r in recordings if r.speaker == each.speaker] for each in recordings}
         rng = np.random.default_rng((self._seed, SPLITS.index(name)))
         strings: list[DigitString] = []
-        for number in range(self._sizes[name]):
+        more = [self._longer] * (self._sizes[name] // 3) if self._longer and name != "train" else []
+        for number, (shortest, longest) in enumerate([self._lengths] * self._sizes[name] + more):
             own = by_speaker[rng.choice(list(by_speaker))]
-            chosen = rng.integers(len(own), size=rng.integers(self._lengths[0], self._lengths[1] + 1))
+            chosen = rng.integers(len(own), size=rng.integers(shortest, longest + 1))
             strings.append(DigitString(tuple(own[k] for k in chosen), number))
         return Examples(strings, partial(_compose, self._digits.archive), _string_name, _string_target)
 
     @cached_property
     def sha256(self) -> str:
         """The hash of the recordings and of the settings."""
-        settings = f"{self._digits.sha256} {self._digits.speaker} {self._sizes} {self._lengths} {self._seed}"
+        settings = (
+            f"{self._digits.sha256} {self._digits.speaker} {self._sizes} {self._lengths} {self._longer} {self._seed}"
+        )
         return sha256(settings.encode()).hexdigest()
 
 

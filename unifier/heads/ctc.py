@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from unifier.heads.error_rates import error_names, error_rates, error_statistics
 from unifier.heads.head import IGNORE_INDEX, check_labels, list_labels
 from unifier.heads.summed_metrics import SummedHead, percent
 from unifier.nn.precision import in_float32
@@ -28,11 +29,18 @@ class CTCHead(SummedHead):
     each symbol (L,), from 1. Repeated symbols count once if no blank is between them.
     """
 
-    lower_is_better = frozenset({"error_rate"})
     max_score = None
     task_tag = "speech-recognition"
 
-    def __init__(self, labels: Sequence[str], dim: int, *, beam_width: int = 1, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        labels: Sequence[str],
+        dim: int,
+        *,
+        beam_width: int = 1,
+        dropout: float = 0.0,
+        longest: int | None = None,
+    ) -> None:
         """Build the head.
 
         Args:
@@ -41,8 +49,11 @@ class CTCHead(SummedHead):
             beam_width: The number of prefixes in the beam search. With 1, the most probable symbol of each token is
                 read.
             dropout: The dropout probability before the linear map.
+            longest: The number of symbols of the longest training target. With a number, longer targets have an error
+                rate of their own.
         """
         super().__init__()
+        self.longest, self.lower_is_better = longest, error_names(longest)
         self.labels, self.dim, self.beam_width = check_labels(labels), dim, beam_width
         self.label_index = {label: i for i, label in enumerate(self.labels, start=1)}
         if beam_width < 1:
@@ -93,25 +104,15 @@ class CTCHead(SummedHead):
         return [path[path != BLANK] for path in paths]
 
     def statistics(self, predictions: Sequence[Tensor], targets: Sequence[Sequence[str]]) -> NDArray[np.float64]:
-        """Return (n, 4): 1, the number of wrong symbols, the number of true symbols, and 1 for an exact sequence.
-
-        The number of wrong symbols is the smallest number of insertions, deletions and replacements.
-        """
-        from torchmetrics.functional.text import word_error_rate
-
-        rows: list[list[float]] = []
-        for prediction, target in zip(predictions, targets, strict=True):
-            true, found = ([str(index) for index in each.tolist()] for each in (self.encode(target), prediction))
-            rate = float(word_error_rate([" ".join(found)], [" ".join(true)]))
-            rows.append([1, round(rate * len(true)), len(true), true == found])
-        return np.array(rows, np.float64)
+        """Return the statistics (n, 6) of `error_statistics`."""
+        true = [self.encode(target).tolist() for target in targets]
+        return error_statistics([prediction.tolist() for prediction in predictions], true, self.longest)
 
     def metrics_of(self, total: NDArray[np.float64]) -> dict[str, float]:
-        """Return the wrong symbols in percent of the true symbols, and the share of exact sequences in percent."""
-        return {"error_rate": percent(total[1], total[2]), "exact": percent(total[3], total[0])}
+        return error_rates(total, self.longest)
 
     def example_score(self, prediction: Tensor, target: Sequence[str]) -> tuple[float, float]:
-        _, wrong, length, _ = self.statistics([prediction], [target])[0]
+        wrong, length = self.statistics([prediction], [target])[0, 1:3]
         return percent(wrong, length), float(length)
 
     def describe_target(self, target: Sequence[str]) -> str:

@@ -55,7 +55,7 @@ def score_intervals(head: Head, predictions: Sequence[Any], targets: Sequence[An
         predicted = torch.stack([*predictions]).argmax(-1).numpy()
         f1 = _percentiles({"macro_f1": _macro_f1_resamples(true, predicted, len(head.labels))})
         return {"accuracy": wilson_interval(int((true == predicted).sum()), len(true)), **f1}
-    if isinstance(head, TextGenerationHead):
+    if isinstance(head, TextGenerationHead) and head.scores == "bleu":
         # The import is here, so sacreBLEU is loaded only if texts are scored.
         from unifier.heads.text_metrics import text_statistics
 
@@ -65,7 +65,7 @@ def score_intervals(head: Head, predictions: Sequence[Any], targets: Sequence[An
                 for name, (statistics, score) in text_statistics(predictions, targets, head.language).items()
             }
         )
-    if isinstance(head, SummedHead):
+    if isinstance(head, SummedHead | TextGenerationHead):
         statistics, resampled = head.statistics(predictions, targets), dict[str, list[float]]()
         for total in (total for block in _draw(np.ones(len(targets), int)) for total in block @ statistics):
             for name, score in head.metrics_of(total).items():

@@ -4,22 +4,34 @@ import math
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TypedDict, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar, get_args
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from unifier.heads.error_rates import error_names, error_rates, error_statistics
 from unifier.heads.generation import Decoder, Hypothesis, beam_search, check_length_penalty, greedy_search, sample
 from unifier.heads.head import IGNORE_INDEX, Head
+from unifier.heads.rouge import rouge_means, rouge_statistics
+from unifier.heads.summed_metrics import percent
 from unifier.nn.cross_entropy import projected_cross_entropy
 from unifier.nn.linear import linear, prepacked_linear
 from unifier.nn.precision import to_compute_dtype
 from unifier_tokenizers import InputError, Tokens, Vocabulary
-from unifier_tokenizers.errors import check_fraction
+from unifier_tokenizers.errors import check_choice, check_fraction
 from unifier_tokenizers.text import BOS, EOS, PAD
 
 Length = TypeVar("Length", int, Tensor)
+
+TextScores = Literal["bleu", "rouge", "error_rate"]
+"""The metrics of written texts.
+
+"bleu" means BLEU and chrF of translations. "rouge" means ROUGE-1, ROUGE-2 and ROUGE-L of summaries. "error_rate" means
+the wrong characters in percent, for texts that are read from a sound or a picture.
+"""
 
 State = tuple[Tensor, ...]
 """The state of a decoder after R partial texts. Each tensor has the shape (R, ...)."""
@@ -45,12 +57,17 @@ class TextGenerationOptions(TypedDict, total=False):
     """Use the transposed embedding as the output projection (Press and Wolf 2017)."""
     language: str
     """The code of the target language, which selects the tokenization rules of the metrics."""
+    scores: TextScores
+    """The metrics."""
+    longest: int | None
+    """For scores="error_rate": the number of characters of the longest training text (see `CTCHead`)."""
 
 
 class TextGenerationHead(Head):
     """A head that generates a text token by token. A subclass computes the hidden states that predict the tokens.
 
-    A target is a text, and a prediction is the generated text.
+    A target is a text, and a prediction is the generated text. For the scores "rouge", a target may be a sequence of
+    reference texts, of which training reads the first.
     """
 
     task_tag = "translation"
@@ -67,13 +84,15 @@ class TextGenerationHead(Head):
         embedding: nn.Embedding | None = None,
         tied: bool = True,
         language: str = "en",
+        scores: TextScores = "bleu",
+        longest: int | None = None,
     ) -> None:
         """Build the parts that all text generation heads share.
 
         Args:
             vocabulary: The vocabulary of the target texts, with V entries.
             dim: D, the number of features of a token.
-            label_smoothing: `TextGenerationOptions` explains the arguments from `label_smoothing` to `language`.
+            label_smoothing: `TextGenerationOptions` explains the arguments from `label_smoothing` to `longest`.
         """
         super().__init__()
         self.vocabulary, self.dim = vocabulary, dim
@@ -91,6 +110,12 @@ class TextGenerationHead(Head):
         self.num_passes = 2 if r_drop else 1
         self.beam_width, self.length_penalty = beam_width, check_length_penalty(length_penalty)
         self.language = check_language(language)
+        self.scores: TextScores = check_choice("scores", scores, get_args(TextScores))
+        self.longest = longest
+        if scores == "error_rate":
+            self.lower_is_better, self.max_score = error_names(longest), None
+        if scores == "rouge":
+            self.task_tag = "summarization"
         self._signatures: dict[str, str] = {}
 
     @abstractmethod
@@ -121,8 +146,10 @@ class TextGenerationHead(Head):
         """Append ids (R, L) to R texts. Return the hidden states (R, L, D) of the ids, and the new decoder state."""
         raise NotImplementedError
 
-    def encode(self, target: str) -> Tensor:
-        """Return the token ids (L,) of a text, followed by the end token."""
+    def encode(self, target: str | Sequence[str]) -> Tensor:
+        """Return the token ids (L,) of a text, or of the first reference text, followed by the end token."""
+        if self.scores == "rouge" and not isinstance(target, str) and target:
+            target = target[0]
         if not isinstance(target, str):
             raise InputError(f"the target is a {type(target).__name__}: a text is expected")
         if not target.strip():
@@ -219,14 +246,35 @@ class TextGenerationHead(Head):
     def predict(self, tokens: Tokens) -> list[str]:
         return [self.vocabulary.decode(best[0].ids) for best in self.search(tokens, self.beam_width)]
 
-    def metrics(self, predictions: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
-        """Return the corpus scores of `text_scores`, from 0 to 100."""
+    def metrics(self, predictions: Sequence[str], targets: Sequence[Any]) -> dict[str, float]:
+        """Return the metrics in percent. For "bleu", these are the corpus scores of `text_scores`."""
+        if self.scores != "bleu":
+            return self.metrics_of(self.statistics(predictions, targets).sum(0))
         # The import is here, so sacreBLEU is loaded only if texts are scored.
         from unifier.heads.text_metrics import text_scores
 
         scores = text_scores(predictions, targets, self.language)
         self._signatures = {name: score.signature for name, score in scores.items()}
         return {name: score.score for name, score in scores.items()}
+
+    def statistics(self, predictions: Sequence[str], targets: Sequence[Any]) -> NDArray[np.float64]:
+        """Return the statistics (n, K) of n texts, from which `metrics_of` computes metrics other than "bleu"."""
+        if self.scores == "rouge":
+            return rouge_statistics(predictions, targets)
+        return error_statistics(predictions, targets, self.longest)
+
+    def metrics_of(self, total: NDArray[np.float64]) -> dict[str, float]:
+        """Return the metrics, given the sums (K,) of the statistics of some texts (see `SummedHead`)."""
+        return rouge_means(total) if self.scores == "rouge" else error_rates(total, self.longest)
+
+    def example_score(self, prediction: str, target: Any) -> tuple[float, float] | None:
+        if self.scores == "bleu":  # BLEU is no mean over texts.
+            return None
+        first, second, third = self.statistics([prediction], [target])[0, :3].tolist()
+        return (first, 1.0) if self.scores == "rouge" else (percent(second, third), third)
+
+    def describe_target(self, target: str | Sequence[str]) -> str:
+        return target if isinstance(target, str) else target[0]
 
     def describe_task(self, noun: str) -> str:
         return f"writes a text in the language `{self.language}` for {noun}."

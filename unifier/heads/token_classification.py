@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unifier.heads.head import IGNORE_INDEX, Head, check_labels, list_labels
+from unifier.heads.sentence_selection import SentenceSelectionHead, SummaryTarget, split_sentences
 from unifier.heads.summed_metrics import SummedHead, percent
 from unifier.nn.precision import in_float32
 from unifier_tokenizers import Dropout, InputError, Tokenizer, Tokens, Units, WordTokenizer
@@ -175,14 +176,18 @@ class TokenClassificationHead(SummedHead):
 
 
 def describe_labels(head: Head, tokenizer: Tokenizer, raw: Any, labels: Any) -> str | None:
-    """Return the words of an input with marked entities, or None if the head does not mark entities in words.
+    """Return the words of an input with marked entities, or its chosen sentence. Return None for other heads.
 
     Args:
         head: The head.
         tokenizer: The tokenizer, which divides the input into words.
         raw: The input.
-        labels: A prediction, or a raw target with one label per word.
+        labels: A prediction, or a raw target.
     """
+    if isinstance(head, SentenceSelectionHead):
+        if isinstance(labels, SummaryTarget):
+            return head.describe_target(labels)
+        return (split_sentences(raw) if isinstance(raw, str) else raw)[labels]
     if not (isinstance(head, TokenClassificationHead) and head.marks_entities and isinstance(tokenizer, WordTokenizer)):
         return None
     return head.mark(tokenizer.words(raw), labels if isinstance(labels, Tensor) else head.encode(labels))

@@ -25,6 +25,7 @@ from unifier.heads.head import Head
 from unifier.heads.regression import RegressionHead
 from unifier.heads.score_intervals import score_intervals, wilson_interval
 from unifier.heads.segmentation import SegmentationHead
+from unifier.heads.sentence_selection import SentenceSelectionHead, SummaryTarget, split_sentences
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import TokenClassificationHead
 from unifier.inference.inputs import Input, is_table, read_inputs
@@ -139,7 +140,7 @@ def evaluate(
     if part.objective is not None:
         predict = InputPredictions(partial(model.evaluations, task=task), bad_inputs)
         examples = read_inputs([data], part.reader)
-    elif isinstance(part.head, TextGenerationHead) and isinstance(part.reader, TextReader):
+    elif isinstance(part.head, TextGenerationHead | SentenceSelectionHead) and isinstance(part.reader, TextReader):
         examples = _read_pairs(data, languages)
     elif isinstance(part.head, SegmentationHead):
         examples = _read_masked_pictures(Path(data), part.head)
@@ -207,6 +208,8 @@ def parse_target(head: Head, example: Input) -> Any:
         target = read_mask(Path(cell), len(head.labels))
     elif isinstance(head, TokenClassificationHead):
         target = cell.split()
+    elif isinstance(head, SentenceSelectionHead):
+        target = SummaryTarget(split_sentences(example.value), (cell,))
     elif isinstance(head, RegressionHead):
         target = [parse_number(number, f"{example.place}, {LABEL}") for number in cell.split(";")]
     elif isinstance(head, TaggingHead):

@@ -24,6 +24,7 @@ from unifier.heads.language_modeling import LanguageModelingHead
 from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
 from unifier.heads.regression import RegressionHead
 from unifier.heads.segmentation import SegmentationHead
+from unifier.heads.sentence_selection import SentenceSelectionHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import TokenClassificationHead, describe_labels
 from unifier.inference.inputs import Input, read_inputs
@@ -44,6 +45,7 @@ COLUMNS: dict[type[Head], str] = {
     SegmentationHead: "shares",
     RegressionHead: "number",
     CTCHead: "text",
+    SentenceSelectionHead: "text",
     LanguageModelingHead: "loss",
 }
 """Name of the column with the answers of a head. The default is "text" for written texts, else "label"."""

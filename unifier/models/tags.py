@@ -32,6 +32,7 @@ PIPELINES = {
     ("text", "token-classification"): "token-classification",
     ("image", "segmentation"): "image-segmentation",
     ("text", "translation"): "translation",
+    ("text", "summarization"): "summarization",
     ("text", "fill-mask"): "fill-mask",
     ("image", "reconstruction"): "image-feature-extraction",
     ("audio", "reconstruction"): "feature-extraction",

@@ -27,6 +27,7 @@ from unifier.experiment import Experiment, Task
 from unifier.files import HASHES_FILE, read_json, to_json, write_csv, write_json
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.score_intervals import score_intervals
+from unifier.heads.sentence_selection import SentenceSelectionHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.text_metrics import sentence_bleu
 from unifier.heads.token_classification import TokenClassificationHead
@@ -205,10 +206,10 @@ def prediction_rows(tasks: Mapping[str, Task], predictions: Mapping[str, Mapping
         examples = open_split(task.source, "test")
         for index, prediction in sorted(predictions[name].items()):
             target = target_of(examples, index)
-            is_word_labels = isinstance(task.head, TokenClassificationHead)
+            needs_input = isinstance(task.head, TokenClassificationHead | SentenceSelectionHead)
             values = (
                 describe_example(examples, index),
-                *describe_answer(task, examples[index].input if is_word_labels else None, target, prediction),
+                *describe_answer(task, examples[index].input if needs_input else None, target, prediction),
                 *(task.head.example_score(prediction, target) or ("", "")),
             )
             rows.append(dict(zip(PREDICTION_COLUMNS, (name, index, *values), strict=True)))
@@ -295,7 +296,7 @@ def scores_by_length(
     scores: dict[str, list[dict[str, float]]] = {}
     for name, task in tasks.items():
         examples = open_split(task.source, "test")
-        if not isinstance(task.head, TextGenerationHead):
+        if not isinstance(task.head, TextGenerationHead) or task.head.scores != "bleu":
             continue
         if not isinstance(examples[next(iter(predictions[name]))].input, str):
             continue
