@@ -156,8 +156,8 @@ def _describe_norm(norm: SpectrogramNorm, names: Names) -> str:
 
 
 SENTENCES = (
-    "Cut the text into sentences at white space after a full stop, ! or ?, and encode each sentence alone. A second row "
-    "of the positions is the number of the sentence, from 0."
+    "Cut the text into sentences at white space after a full stop, ! or ?, and encode each sentence alone. A second "
+    "row of the positions is the number of the sentence, from 0."
 )
 """The preparation of a text for heads that choose a sentence."""
 
