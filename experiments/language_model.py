@@ -1,5 +1,6 @@
 """Language models, which predict the next character or subword of a text, or the next pixel of a picture."""
 
+from inspect import signature
 from typing import Literal
 
 import unifier as uf
@@ -32,37 +33,35 @@ def language_model(
     trunk: TrunkConfig = TRUNK,
     training: uf.Training = TRAINING,
 ) -> uf.Experiment:
-    """Predict the next token of a long text, or the next pixel of a picture.
+    """Predict the next token of a text, or the next pixel of a picture.
 
     Args:
-        data: tinyshakespeare, wiki_articles or a UTF-8 text file; mnist, fashion_mnist or class folders of pictures.
+        data: tinyshakespeare, wiki_articles or a UTF-8 text file; nottingham_abc (tunes with control codes); mnist,
+            fashion_mnist or class folders of pictures.
         level: Kind of token of a text: character, bpe or byte.
         vocabulary: Largest number of entries of the vocabulary of a text.
-        length: Number of tokens of a piece of text, which is the largest context of a prediction without a memory.
-        memory: Number of tokens before a piece of text that the trunk also reads, as in Transformer-XL.
+        length: Number of tokens of a piece of a long text, which is the largest context without a memory.
+        memory: Number of tokens before a piece of a long text that the trunk also reads, as in Transformer-XL.
         tied: Use the transposed embedding of a text as the output projection.
         side: Height and width to which pictures are reduced, in pixels.
         grays: Number of grays to which pixels are rounded.
     """
     if modality_of(data) == "image":
-        for name, given, default in (
-            ("level", level, "character"),
-            ("vocabulary", vocabulary, 8000),
-            ("length", length, 256),
-            ("memory", memory, 0),
-            ("tied", tied, False),
-        ):
-            if given != default:
-                raise uf.InputError(f"{name}={given}: this setting is for texts, and data={data} has pictures")
-        pictures = create_image_dataset(data)
-        task = _next_pixel(pictures, side, grays, trunk)
-        training = training.sized_for(pictures, pictures.name, minimum=MIN_PICTURE_EPOCHS)
-        return uf.Experiment(trunk.build(), {pictures.name: task}, training)
-    if (side, grays) != (14, 16):
-        raise uf.InputError(f"side={side}, grays={grays}: these settings are for pictures, and data={data} is a text")
+        _refuse("pictures", level=level, vocabulary=vocabulary, length=length, memory=memory, tied=tied)
+        source = create_image_dataset(data)
+        task = _next_pixel(source, side, grays, trunk)
+        training = training.sized_for(source, source.name, minimum=MIN_PICTURE_EPOCHS)
+        return uf.Experiment(trunk.build(), {source.name: task}, training)
+    _refuse("texts", side=side, grays=grays)
     source = create_long_text(data)
-    texts = (example.input for example in source.split("train"))
-    entries = uf.fitted(source.name, lambda: uf.Vocabulary.fit(texts, size=vocabulary, level=level))
+    texts, codes = (example.input for example in source.split("train")), getattr(source, "codes", ())
+    entries = uf.fitted(source.name, lambda: uf.Vocabulary.fit(texts, size=vocabulary, level=level, extra=codes))
+    windows = None
+    if codes:
+        _refuse("short texts", length=length, memory=memory)
+    else:
+        source = TextPieces(source, entries, length, stream=memory > 0)
+        windows = None if memory else RandomWindow(length + 1)
     tokenizer = uf.SubwordTokenizer(
         entries,
         trunk.dim,
@@ -70,7 +69,7 @@ def language_model(
         length=2 * length + 1,  # A piece of train is longer than the windows that training reads.
         dropout=trunk.dropout,
         begin=True,
-        end=False,
+        end=bool(codes),
     )
     head = uf.LanguageModelingHead(
         len(entries),
@@ -78,14 +77,19 @@ def language_model(
         vocabulary=entries,
         embedding=tokenizer.embedding if tied else None,
         unit="character" if level == "character" else "token",
-        context=length,
+        context=None if codes else length,
         memory=memory,
     )
-    pieces = TextPieces(source, entries, length, stream=memory > 0)
-    windows = None if memory else RandomWindow(length + 1)
-    task = uf.Task(pieces, tokenizer, head, augmentation=windows, objective=uf.NextToken())
-    training = training.sized_for(pieces, source.name, minimum=MIN_TEXT_EPOCHS)
+    task = uf.Task(source, tokenizer, head, augmentation=windows, objective=uf.NextToken())
+    training = training.sized_for(source, source.name, minimum=MIN_TEXT_EPOCHS)
     return uf.Experiment(trunk.build(), {source.name: task}, training)
+
+
+def _refuse(kind: str, **given: object) -> None:
+    """Raise InputError if a setting that has no effect on this kind of data differs from its default."""
+    for name, value in given.items():
+        if value != signature(language_model).parameters[name].default:
+            raise uf.InputError(f"{name}={value}: this setting has no effect on {kind}; leave it out")
 
 
 def _next_pixel(pictures: uf.Source, side: int, grays: int, trunk: TrunkConfig) -> uf.Task:

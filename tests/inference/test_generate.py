@@ -10,7 +10,7 @@ import unifier as uf
 from unifier.cli import main
 from unifier.data.inputs import TextReader
 from unifier.files import to_json
-from unifier.inference.generate import CachedDecoder, GenerationOptions, generate
+from unifier.inference.generate import CachedDecoder, GenerationOptions, encode_prompt, generate
 from unifier.inference.model import Model
 from unifier.models.card import write_card
 from unifier.models.folder import ModelTask, StoredModel, write_model
@@ -19,13 +19,18 @@ from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary
 from unifier_tokenizers.text import BOS, Level
 
 TEXT = "to be or not to be, that is the question: café"
+CODES = ("<jig>", "<G>")
 OPTIONS = GenerationOptions(tokens=40)
 
 
 def make_stored(
-    level: Level = "character", positions: Any = "none", trunk: Trunk | None = None, **given: Any
+    level: Level = "character",
+    positions: Any = "none",
+    trunk: Trunk | None = None,
+    codes: tuple[str, ...] = (),
+    **given: Any,
 ) -> StoredModel:
-    vocabulary = Vocabulary.fit([TEXT], level=level)
+    vocabulary = Vocabulary.fit([TEXT], level=level, extra=codes)
     torch.manual_seed(0)
     trunk = trunk or uf.Transformer(16, 2, 2, 32, rotary=positions == "none")
     options: dict[str, Any] = {"positions": positions, "length": 12, "begin": True, **given}
@@ -112,6 +117,7 @@ def test_parts_join_to_the_text_of_the_ids(level: Level) -> None:
         ("to", {}, {"top_p": 1.5}, r"top_p=1\.5"),
         ("to", {}, {"tokens": 0}, "tokens=0"),
         ("to", {}, {"seed": -1}, "seed=-1"),
+        ("<jig> <D> to", {"codes": CODES}, {}, "no code <D>: use <jig> <G>"),
     ],
 )
 def test_unusable_input_is_named_in_a_line(
@@ -120,6 +126,16 @@ def test_unusable_input_is_named_in_a_line(
     with pytest.raises(InputError, match=message) as error:
         text_of(make_model(**given), prompt, **options)
     assert "\n" not in str(error.value)
+
+
+def test_codes_in_a_prompt_are_entries() -> None:
+    model = make_model(codes=CODES, end=False)
+    decoder = CachedDecoder(model, "text")
+    ids = encode_prompt(decoder.tokenizer, "<jig> <G> to")
+    assert ids == [BOS, *map(decoder.tokenizer.vocabulary.extra.get, CODES), *ids[3:]]
+    assert decoder.tokenizer.vocabulary.decode(ids[3:]) == "to"
+    assert text_of(model, "<jig><G> to", seed=2)[12:] == text_of(model, "<jig> <G> to", seed=2)[13:]
+    assert text_of(model, "<jig> <G> to", seed=2)[12:] != text_of(model, "<G> to", seed=2)[6:]
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ class Vocabulary(StoredFile):
         """Learn a vocabulary.
 
         Args:
-            texts: The texts, which need not fit into memory.
+            texts: The texts, which need not fit into memory. The names of extra entries in a `MarkedText` are left out.
             size: The maximum number of entries, including the four special entries, any bytes and the extra entries.
             level: The kind of subword.
             extra: The names of extra entries, such as "<mask>". The extra entries get the last ids.
@@ -134,7 +134,9 @@ class Vocabulary(StoredFile):
         if size < minimum:
             raise InputError(f'size={size} is too small for level "{level}": use at least {minimum} entries')
         size -= len(extra)
-        texts = iter(texts)  # A list of all texts might not fit into memory.
+        names = "|".join(map(re.escape, sorted(extra, key=len, reverse=True)))
+        # A list of all texts might not fit into memory.
+        texts = (re.sub(names, "", text) if isinstance(text, MarkedText) and extra else text for text in texts)
         first = next(filter(None, texts), None)
         if first is None:
             raise InputError("no text has any characters, so no vocabulary can be learned: give at least one sentence")

@@ -1,4 +1,5 @@
 # The public data sets; `__init__.py` imports each when it is first used.
+from .abc_tunes import NottinghamTunes as NottinghamTunes
 from .amazon_beauty import AmazonBeauty as AmazonBeauty
 from .audio_folder import AudioFolder as AudioFolder
 from .cifar10 import CIFAR10 as CIFAR10

@@ -7,6 +7,7 @@ from typing import Literal
 
 from unifier.data.dataset import Subset
 from unifier.data.source import LabeledSource
+from unifier.datasets.abc_tunes import NottinghamTunes
 from unifier.datasets.audio_folder import AudioFolder
 from unifier.datasets.cifar10 import CIFAR10
 from unifier.datasets.digits import Digits
@@ -50,9 +51,10 @@ PLAIN_TEXT_DATASETS: dict[str, Callable[..., PlainText]] = {
     "wiki_articles": WikiArticles,
 }
 
-LONG_TEXTS: dict[str, Callable[[], TinyShakespeare | LongWikiArticles]] = {
+LONG_TEXTS: dict[str, Callable[[], TinyShakespeare | LongWikiArticles | NottinghamTunes]] = {
     "tinyshakespeare": TinyShakespeare,
     "wiki_articles": LongWikiArticles,
+    "nottingham_abc": NottinghamTunes,
 }
 
 MAX_NAMED_SIDE = 32
@@ -186,8 +188,8 @@ def create_plain_text_dataset(data: str, *, words: int) -> PlainText:
     return PLAIN_TEXT_DATASETS[data](words=words)
 
 
-def create_long_text(data: str) -> LongTextFile | TinyShakespeare | LongWikiArticles:
-    """Create a source of one long text from its name, or from the path of a text file.
+def create_long_text(data: str) -> LongTextFile | TinyShakespeare | LongWikiArticles | NottinghamTunes:
+    """Create a source of texts for a language model from its name, or from the path of a text file.
 
     Raises:
         InputError: `data` is neither a name nor an existing path.

@@ -81,6 +81,7 @@ class LanguageModelingHead(Head):
         if context is not None and context < 2:
             raise InputError(f"context={context}: at least 2 tokens are needed")
         self.context, self.memory = context, memory
+        self.marked_text = vocabulary is not None and len(vocabulary.extra) > 0
         if vocabulary is not None and len(vocabulary) != num_ids:
             raise InputError(f"num_ids={num_ids}: the vocabulary has {len(vocabulary)} entries")
         if embedding is not None and embedding.weight.shape != (num_ids, dim):
@@ -219,13 +220,18 @@ class LanguageModelingHead(Head):
         return [name or repr(self.vocabulary.codec.decode([i])) for name, i in names]
 
     def _num_characters(self, ids: Sequence[int]) -> int:
-        """Return the number of characters of a text. The space that a vocabulary adds before a text is not counted."""
+        """Return the number of characters of a text.
+
+        Control codes, the space after the codes, and the space that a vocabulary adds before a text are not counted.
+        """
         if not self.counts_characters:
             return 0
         assert self.vocabulary is not None
         special = self.vocabulary.is_special
         parts = [i for i in ids if not special(i)]
         text = self.vocabulary.codec.decode(parts, skip_special_tokens=False)
+        if ids and ids[0] in self.vocabulary.extra.values():
+            return len(text.removeprefix(" "))
         # Only a complete text has an end token. A space alone is an id of the text itself (see `encode_start`).
         begins = EOS in ids and text.startswith(" ") and self.vocabulary.codec.decode(parts[:1]) != " "
         return len(text) - int(begins)

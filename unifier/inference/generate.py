@@ -15,7 +15,7 @@ from unifier.heads.language_modeling import LanguageModelingHead
 from unifier.inference.model import Model
 from unifier.nn.attention import KVCache
 from unifier.trunks.transformer import Transformer
-from unifier_tokenizers import InputError, SubwordTokenizer, Tokens, Vocabulary
+from unifier_tokenizers import InputError, MarkedText, SubwordTokenizer, Tokens, Vocabulary
 from unifier_tokenizers.text import BOS, EOS, UNK
 
 BYTE_ENTRY = re.compile(r"<0x[0-9A-F]{2}>")
@@ -23,6 +23,9 @@ BYTE_ENTRY = re.compile(r"<0x[0-9A-F]{2}>")
 
 MAX_NAMED_CHARACTERS = 10
 """Maximum number of unknown characters that a message names."""
+
+CODES = re.compile(r"(?:\s*<[^<>\s]+>)+")
+"""The control codes at the start of a prompt, such as "<jig> <6/8>"."""
 
 MAX_HELD_IDS = 4
 """Maximum number of ids whose text is held back until a character is complete. A character has at most 4 bytes."""
@@ -147,10 +150,14 @@ def encode_prompt(tokenizer: SubwordTokenizer, prompt: str) -> list[int]:
     """Encode a prompt as ids, without an end token.
 
     Raises:
-        InputError: The prompt has a character or a word that is not in the vocabulary, or the prompt is empty but the
-            tokenizer has no begin token.
+        InputError: The prompt begins with an unknown control code, or has a character or a word that is not in the
+            vocabulary. The error is also raised if the prompt is empty but the tokenizer has no begin token.
     """
     vocabulary = tokenizer.vocabulary
+    if vocabulary.extra and (codes := CODES.match(prompt)):
+        if unknown := [code for code in re.findall(r"<\S+?>", codes[0]) if code not in vocabulary.extra]:
+            raise InputError(f"the model has no code {unknown[0]}: use {' '.join(vocabulary.extra)}")
+        prompt = MarkedText(prompt)
     ids = vocabulary.encode_start(prompt) if prompt else []
     if not tokenizer.begin and not ids:
         raise InputError("the prompt is empty: give the start of the text, because the model has no begin token")

@@ -6,7 +6,7 @@ from typing import Any
 
 from unifier.augmentation.image import ImageViews
 from unifier.heads.classification import ClassificationHead, TaggingHead
-from unifier.heads.masked_language_modeling import MASK
+from unifier.heads.masked_language_modeling import MASK, MaskedLanguageModelingHead
 from unifier.heads.masked_reconstruction import MaskedReconstructionHead
 from unifier.models.config import class_path, is_own
 from unifier.models.folder import ModelTask, StoredModel
@@ -100,7 +100,7 @@ def _use(model: StoredModel) -> list[str]:
     own = dict.fromkeys(type(part).__name__ for part in parts if not is_own(class_path(type(part))))
     classes = f", classes=[{', '.join(own)}]" if own else ""
     chosen = f", task={_quote(name)}" if len(model.tasks) > 1 else ""
-    example = f'"a {MASK} text"' if task.head.marked_text else _input(task.tokenizer)[1]
+    example = f'"a {MASK} text"' if isinstance(task.head, MaskedLanguageModelingHead) else _input(task.tokenizer)[1]
     method = "embed" if isinstance(task.head, MaskedReconstructionHead) else "predict"
     return [
         "```python",
