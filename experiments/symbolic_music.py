@@ -1,10 +1,8 @@
 """Modeling of symbolic music: which notes sound in the next time step."""
 
-from typing import Literal
-
 import unifier as uf
 from unifier.augmentation import Transpose
-from unifier.datasets import PolyphonicMusic
+from unifier.datasets import create_symbolic_music
 from unifier.options import TrunkConfig
 
 TRUNK = TrunkConfig(dim=128, depth=4, heads=4, ffn_dim=256, dropout=0.3, positions="rotary")
@@ -13,7 +11,8 @@ TRAINING = uf.Training(optimizer="muon", learning_rate=2e-3, batch_tokens=2048, 
 
 def symbolic_music(
     *,
-    data: Literal["jsb_chorales", "nottingham", "muse_data", "piano_midi"] = "jsb_chorales",
+    data: str = "jsb_chorales",
+    steps_per_beat: int | None = None,
     transpose: int = 6,
     trunk: TrunkConfig = TRUNK,
     training: uf.Training = TRAINING,
@@ -21,12 +20,15 @@ def symbolic_music(
     """Predict the notes of the next time step of a piece.
 
     Args:
-        data: jsb_chorales, nottingham, muse_data or piano_midi.
+        data: jsb_chorales, nottingham, muse_data or piano_midi, or a folder of your own MIDI files.
+        steps_per_beat: Number of time steps per beat of your own MIDI files; None means 2.
         transpose: Largest random shift of a training piece, in semitones; 0 means that pieces keep their key.
     """
-    source = PolyphonicMusic(data)
+    source = create_symbolic_music(data, steps_per_beat=steps_per_beat)
     tokenizer = uf.PianoRollTokenizer(trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
-    head = uf.MultiLabelNextHead(tokenizer.num_notes, trunk.dim, dropout=trunk.dropout)
+    head = uf.MultiLabelNextHead(
+        tokenizer.num_notes, trunk.dim, first_label=tokenizer.lowest_note, dropout=trunk.dropout
+    )
     augmentation = Transpose(transpose) if transpose else None
     task = uf.Task(source, tokenizer, head, augmentation=augmentation, objective=uf.NextToken())
     return uf.Experiment(trunk.build(), {source.name: task}, training.sized_for(source, source.name))

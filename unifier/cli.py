@@ -368,9 +368,18 @@ def _add_embed(embed: argparse.ArgumentParser) -> None:
 def _add_generate(generate: argparse.ArgumentParser) -> None:
     _add_model(generate)
     generate.add_argument(
-        "prompt", metavar="PROMPT", nargs="?", default="", help="the start of the text (default: none)"
+        "prompt",
+        metavar="PROMPT",
+        nargs="?",
+        default="",
+        help="the start of the text, or the path of a picture or a MIDI file (default: none)",
     )
-    generate.add_argument("--tokens", type=int, metavar="N", default=500, help="the largest number of tokens (500)")
+    generate.add_argument(
+        "--tokens",
+        type=int,
+        metavar="N",
+        help="the largest number of new tokens of a text (500) or steps of a tune (96)",
+    )
     generate.add_argument("--temperature", type=float, metavar="T", default=1.0, help="the softmax temperature (1)")
     generate.add_argument("--top-k", type=int, metavar="K", help="draw only from the K most probable tokens")
     generate.add_argument(
@@ -381,6 +390,13 @@ def _add_generate(generate: argparse.ArgumentParser) -> None:
         help="draw only from the most probable tokens, up to a total probability of P",
     )
     generate.add_argument("--seed", type=int, default=0, help="the random seed; equal seeds give equal texts (0)")
+    generate.add_argument(
+        "--out", metavar="DIR", type=Path, help="the folder for pictures and tunes (default: generated)"
+    )
+    generate.add_argument("--count", type=int, metavar="N", help="the number of pictures or tunes (1)")
+    generate.add_argument(
+        "--keep", type=float, metavar="SHARE", help="the upper share of a given picture that is kept (0.5)"
+    )
     generate.set_defaults(act=act_generate)
 
 
@@ -648,15 +664,26 @@ def act_embed(options: argparse.Namespace) -> None:
 
 
 def act_generate(options: argparse.Namespace) -> None:
-    """Print a prompt and its continuation, token by token."""
+    """Print a prompt and its continuation, token by token. Pictures and tunes are written into files."""
     from dataclasses import fields
 
     from unifier.inference.generate import GenerationOptions, generate
+    from unifier.inference.generated_files import FileOptions, generate_files, generates_files
+    from unifier_tokenizers import InputError
 
     _write_utf8()
     sampling = GenerationOptions(**{field.name: getattr(options, field.name) for field in fields(GenerationOptions)})
+    given = {name: value for name in ("count", "keep") if (value := getattr(options, name)) is not None}
+    files = FileOptions(options.out or Path("generated"), **given)
     model = _open_model(options)
-    for text in generate(model, model.choose_task(options.task), options.prompt, sampling):
+    task = model.choose_task(options.task)
+    if generates_files(model, task):
+        for path in generate_files(model, task, options.prompt, sampling, files):
+            _print_line(str(path))
+        return
+    if options.out is not None or given:
+        raise InputError("out, count and keep are for pictures and tunes, but a text is printed: leave them out")
+    for text in generate(model, task, options.prompt, sampling):
         sys.stdout.write(printable(text, keep="\n\t"))
         sys.stdout.flush()
     _print_line("")

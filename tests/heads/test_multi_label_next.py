@@ -56,6 +56,7 @@ def test_loss_and_metric_equal_plain_loops() -> None:
     sums = list(network.evaluate_batch("music", batch).values())
     assert head.metrics(sums, [None] * 2)["nats_per_step"] == pytest.approx(sum(nats) / len(nats), rel=1e-4)
     assert head.describe(sums[0]).endswith("nats per step")
+    assert MultiLabelNextHead(3, 8, first_label=21).describe(torch.tensor([0.2, 0.9, 0.6])) == "22 (90%), 23 (60%)"
 
 
 @pytest.mark.slow

@@ -64,7 +64,8 @@ def test_cached_equals_uncached(positions: str) -> None:
     for part in (ids[:5], *([i] for i in ids[5:])):
         logs = decoder.extend(part)
         read = [*read, *part] if len(read) + len(part) <= 12 else [*read, *part][-6:]
-        assert decoder.ids == read
+        assert decoder.cached.values is not None
+        assert decoder.cached.values.tolist() == [read]
         batch = uf.Batch(
             torch.tensor([read]), torch.arange(len(read))[None, None], torch.ones(1, len(read)).bool(), torch.zeros(1)
         )

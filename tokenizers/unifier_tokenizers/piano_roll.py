@@ -25,7 +25,7 @@ class PianoRollTokenizer(Tokenizer):
     """
 
     unit = "steps"
-    num_notes = NUM_NOTES
+    lowest_note, num_notes = LOWEST_NOTE, NUM_NOTES
 
     def __init__(
         self, dim: int, *, positions: PositionKind = "sinusoid", length: int = 4096, dropout: float = 0.0
@@ -69,3 +69,8 @@ class PianoRollTokenizer(Tokenizer):
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
         """Turn piano rolls (B, 88, N) at positions (B, 1, N) into tokens (B, D, N)."""
         return self.dropout(self.encoding(self.project(values.mT.float()).mT, positions))
+
+    @staticmethod
+    def to_steps(roll: Tensor) -> list[list[int]]:
+        """Return the MIDI numbers of the sounding notes of each step of a piano roll (88, N)."""
+        return [(step.nonzero()[:, 0] + LOWEST_NOTE).tolist() for step in roll.T]

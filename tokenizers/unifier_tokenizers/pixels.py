@@ -44,8 +44,8 @@ class PixelTokenizer(Tokenizer):
             dropout: The probability of dropping an entry of a token.
         """
         super().__init__(dim)
-        if side < 1:
-            raise InputError(f"side={side}: at least 1 pixel is needed")
+        if side < 2:
+            raise InputError(f"side={side}: at least 2 pixels are needed")
         if not 2 <= grays <= MAX_GRAYS:
             raise InputError(f"grays={grays}: from 2 to {MAX_GRAYS} grays are possible")
         self.side, self.grays = side, grays

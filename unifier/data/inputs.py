@@ -11,6 +11,7 @@ from PIL import Image
 
 from unifier.data.audio_files import read_audio
 from unifier.data.image_files import PixelArray, read_image
+from unifier.data.midi_files import read_midi
 from unifier.data.readers import Archive
 from unifier.heads.sentence_selection import split_sentences
 from unifier_tokenizers import (
@@ -19,6 +20,8 @@ from unifier_tokenizers import (
     MarkedText,
     Mixture,
     PatchTokenizer,
+    PianoRollTokenizer,
+    PixelTokenizer,
     PretrainedTextTokenizer,
     SubwordTokenizer,
     Tokenizer,
@@ -141,6 +144,21 @@ class MixtureReader(InputReader):
 
 @final
 @dataclass(frozen=True)
+class MidiReader(InputReader):
+    """Preparation of symbolic music: a MIDI file becomes the notes of each time step. Other objects are not changed."""
+
+    steps_per_beat: int = 2
+    """Number of time steps per beat."""
+
+    def __call__(self, path: Path) -> list[list[int]]:
+        return read_midi(path, self.steps_per_beat)
+
+    def prepare(self, value: Any) -> Any:
+        return self(Path(value)) if isinstance(value, str | Path) else value
+
+
+@final
+@dataclass(frozen=True)
 class RawReader(InputReader):
     """No preparation: the tokenizer reads the object itself."""
 
@@ -168,6 +186,10 @@ def reader_of(source: object, tokenizer: Tokenizer, *, marked: bool = False) -> 
         )
     if isinstance(tokenizer, PatchTokenizer):
         return ImageReader(1 if tokenizer.channels == 1 else 3)
+    if isinstance(tokenizer, PixelTokenizer):
+        return ImageReader(1)
+    if isinstance(tokenizer, PianoRollTokenizer):
+        return MidiReader()
     if isinstance(tokenizer, AudioTokenizer):
         return AudioReader()
     return (

@@ -12,6 +12,7 @@ from .factory import create_long_text as create_long_text
 from .factory import create_mask_dataset as create_mask_dataset
 from .factory import create_plain_text_dataset as create_plain_text_dataset
 from .factory import create_summary_dataset as create_summary_dataset
+from .factory import create_symbolic_music as create_symbolic_music
 from .factory import create_text_dataset as create_text_dataset
 from .factory import create_token_dataset as create_token_dataset
 from .factory import modality_of as modality_of
@@ -26,6 +27,7 @@ from .long_text import LongTextFile as LongTextFile
 from .long_text import LongWikiArticles as LongWikiArticles
 from .long_text import TextPieces as TextPieces
 from .long_text import TinyShakespeare as TinyShakespeare
+from .midi_folder import MidiFolder as MidiFolder
 from .mnist import MNIST as MNIST
 from .multi30k import Multi30k as Multi30k
 from .nuclei import MaskFolder as MaskFolder

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 from unifier.data.dataset import Subset
 from unifier.data.source import LabeledSource
@@ -17,9 +17,11 @@ from unifier.datasets.fsdd import FSDD, SPEAKERS
 from unifier.datasets.gtzan import GTZAN
 from unifier.datasets.image_folder import ImageFolder
 from unifier.datasets.long_text import LongTextFile, LongWikiArticles, TinyShakespeare
+from unifier.datasets.midi_folder import MidiFolder
 from unifier.datasets.mnist import MNIST
 from unifier.datasets.nuclei import OBJECT_LABELS, MaskFolder, Nuclei
 from unifier.datasets.plain_text import MovieReviews, PlainText, TextFile, WikiArticles
+from unifier.datasets.polyphonic_music import Collection, PolyphonicMusic
 from unifier.datasets.protein_ss import ProteinSS
 from unifier.datasets.summaries import SciTLDR, SummaryKind, TextsWithSummaries
 from unifier.datasets.synthetic_music import SyntheticMusic
@@ -195,6 +197,26 @@ def create_long_text(data: str) -> LongTextFile | TinyShakespeare | LongWikiArti
         InputError: `data` is neither a name nor an existing path.
     """
     return LONG_TEXTS[data]() if data in LONG_TEXTS else LongTextFile(_existing_path(data, LONG_TEXTS))
+
+
+def create_symbolic_music(data: str, *, steps_per_beat: int | None = None) -> PolyphonicMusic | MidiFolder:
+    """Create a data set of symbolic music from its name, or from the path of a folder with MIDI files.
+
+    Args:
+        data: The name of a `PolyphonicMusic`, or the path of a folder.
+        steps_per_beat: Number of time steps per beat of your own MIDI files. None means 2.
+
+    Raises:
+        InputError: `data` is neither a name nor an existing path, or `steps_per_beat` is given with a name.
+    """
+    names: tuple[Collection, ...] = get_args(Collection)
+    for name in names:
+        if name != data:
+            continue
+        if steps_per_beat is not None:
+            raise InputError(f"steps_per_beat={steps_per_beat}: {data} has its own steps; set it only for MIDI files")
+        return PolyphonicMusic(name)
+    return MidiFolder(_existing_path(data, names), steps_per_beat=2 if steps_per_beat is None else steps_per_beat)
 
 
 def _existing_path(data: str, names: Iterable[str]) -> str:

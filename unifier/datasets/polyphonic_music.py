@@ -8,15 +8,14 @@ from typing import Literal, final, get_args
 
 from unifier.data.dataset import Examples
 from unifier.data.download import require_file
+from unifier.data.inputs import MidiReader
+from unifier.data.midi_files import Steps
 from unifier.data.readers import hash_files, read_content
 from unifier.data.source import Example, ScoreRange, SplitName, data_folder
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice, one_line
 
 Collection = Literal["jsb_chorales", "nottingham", "muse_data", "piano_midi"]
-
-Steps = list[list[int]]
-"""The MIDI numbers of the sounding notes of each time step."""
 
 FREQUENCY_NATS: dict[Collection, float] = {
     "jsb_chorales": 11.09,
@@ -47,6 +46,8 @@ class PolyphonicMusic:
         """
         self.name: Collection = check_choice("data", name, get_args(Collection))
         self._data = data
+        # The chorales have a step per quarter note, and the other collections have a step per eighth note.
+        self.reader = MidiReader(1 if self.name == "jsb_chorales" else 2)
         self.score_range = ScoreRange(
             "nats_per_step",
             FREQUENCY_NATS[self.name],

@@ -136,8 +136,10 @@ class LanguageModelingHead(Head):
         target = functional.pad(values[:, 1:].long().masked_fill(~is_read[:, 1:], IGNORE_INDEX), (0, 1))
         target[~tokens.mask | (places >= lengths[:, None] - 1)] = IGNORE_INDEX
         shorter = Tokens(tokens.matrix, is_read, tokens.positions)
-        pairs = zip(self.evaluate(shorter, target), self.predict(shorter), strict=True)
-        return [score._replace(following=after.following) for score, after in pairs]
+        # No pixel follows the last pixel of a picture, and training has never read this pixel.
+        is_complete = lengths > (self.context or values.shape[1]) if self.vocabulary is None else lengths < 0
+        triples = zip(self.evaluate(shorter, target), self.predict(shorter), is_complete.tolist(), strict=True)
+        return [score._replace(following=() if complete else after.following) for score, after, complete in triples]
 
     def evaluate(self, tokens: Tokens, target: Tensor) -> list[SequenceScore]:
         rows, ids = _select(tokens, target)

@@ -13,10 +13,13 @@ from torch.nn import functional
 from unifier.heads.head import IGNORE_INDEX
 from unifier.heads.summed_metrics import SummedHead
 from unifier.nn.precision import in_float32
-from unifier_tokenizers import Dropout, Tokens
+from unifier_tokenizers import Dropout, InputError, Tokens
 
 PRIOR = 0.05
 """The initial probability that a value is 1. In music, about 4 of 88 keys sound at the same time."""
+
+MIN_TEMPERATURE = 1e-30
+"""A lower temperature would divide by 0 in float64."""
 
 
 @final
@@ -32,16 +35,17 @@ class MultiLabelNextHead(SummedHead):
     task_tag = "music-modeling"
     lower_is_better = frozenset({"nats_per_step"})
 
-    def __init__(self, num_labels: int, dim: int, *, dropout: float = 0.0) -> None:
+    def __init__(self, num_labels: int, dim: int, *, first_label: int = 0, dropout: float = 0.0) -> None:
         """Build the head.
 
         Args:
             num_labels: C, the number of values of a token.
             dim: D, the number of features of a token.
+            first_label: The number of the first value in answers, such as the MIDI number of the lowest key.
             dropout: The dropout probability before the linear layer.
         """
         super().__init__()
-        self.dim = dim
+        self.dim, self.first_label = dim, first_label
         self.dropout = Dropout(dropout)
         self.out = nn.Linear(dim, num_labels)
         # Most values are 0, so training would begin with a large loss from a probability of 0.5 (Lin et al. 2017).
@@ -70,6 +74,23 @@ class MultiLabelNextHead(SummedHead):
         last = tokens.mask.sum(1) - 1
         return list(self.logits(tokens)[torch.arange(len(last), device=last.device), :, last].sigmoid().cpu())
 
+    def sample(self, hidden: Tensor, generators: Sequence[torch.Generator], *, temperature: float = 1.0) -> Tensor:
+        """Sample the values (B, C) of the next tokens, each value independently of the others.
+
+        Args:
+            hidden: The trunk's output (B, D) for the last tokens.
+            generators: One random generator on the CPU per example.
+            temperature: The divisor of the log-odds of each value. A low temperature removes unlikely notes.
+
+        Raises:
+            InputError: If the temperature is out of range.
+        """
+        if not 0 < temperature < math.inf:
+            raise InputError(f"temperature={temperature}: a finite number above 0 is needed")
+        log_odds = in_float32(self.out, hidden).double().cpu() / max(temperature, MIN_TEMPERATURE)
+        uniform = torch.stack([torch.rand(log_odds.shape[1], generator=each) for each in generators])
+        return (uniform < log_odds.sigmoid()).to(hidden.device)
+
     def evaluate(self, tokens: Tokens, target: Tensor) -> list[Tensor]:
         """Return a tensor (2,) per example: the sum of the nats, and the number of predicted tokens."""
         return list(torch.stack(self._sums(tokens, target), 1).detach().double().cpu())
@@ -85,7 +106,8 @@ class MultiLabelNextHead(SummedHead):
     def describe(self, prediction: Tensor) -> str:
         if len(prediction) == 2:
             return f"{prediction[0] / prediction[1]:.2f} nats per step"
-        return ", ".join(f"{c} ({p:.0%})" for c, p in enumerate(prediction.tolist()) if p >= 0.5) or "none"
+        labels = enumerate(prediction.tolist(), start=self.first_label)
+        return ", ".join(f"{label} ({p:.0%})" for label, p in labels if p >= 0.5) or "none"
 
     def describe_task(self, noun: str) -> str:
         return f"gives the probability of each of {self.out.out_features} notes in the step after {noun}."

@@ -10,16 +10,18 @@ import torch
 from torch import Tensor
 
 from unifier.files import print_status
+from unifier.heads.continuation import CachedTrunk
 from unifier.heads.generation import token_sampler
 from unifier.heads.language_modeling import LanguageModelingHead
 from unifier.inference.model import Model
-from unifier.nn.attention import KVCache
-from unifier.trunks.transformer import Transformer
-from unifier_tokenizers import InputError, MarkedText, SubwordTokenizer, Tokens, Vocabulary
+from unifier_tokenizers import InputError, MarkedText, SubwordTokenizer, Vocabulary
 from unifier_tokenizers.text import BOS, EOS, UNK
 
 BYTE_ENTRY = re.compile(r"<0x[0-9A-F]{2}>")
 """The name of a byte in a vocabulary of characters. Bytes encode the characters that the vocabulary lacks."""
+
+DEFAULT_TOKENS = 500
+"""Default number of generated tokens of a text."""
 
 MAX_NAMED_CHARACTERS = 10
 """Maximum number of unknown characters that a message names."""
@@ -34,10 +36,10 @@ MAX_HELD_IDS = 4
 @final
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions:
-    """Options of a generated text."""
+    """Options of a generated text, picture or tune."""
 
-    tokens: int = 500
-    """The largest number of generated tokens."""
+    tokens: int | None = None
+    """The largest number of generated tokens. None means `DEFAULT_TOKENS` of a text."""
     temperature: float = 1.0
     """The divisor of the log-probabilities."""
     top_k: int | None = None
@@ -47,7 +49,7 @@ class GenerationOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.tokens < 1:
+        if self.tokens is not None and self.tokens < 1:
             raise InputError(f"tokens={self.tokens}: at least 1 is needed")
         if not 0 <= self.seed < 2**63:
             raise InputError(f"seed={self.seed}: a number from 0 to 2**63 - 1 is needed")
@@ -55,11 +57,7 @@ class GenerationOptions:
 
 @final
 class CachedDecoder:
-    """The next-token probabilities of one text, with a KV cache for each block of the trunk.
-
-    If the text is longer than the context of the training, the second half of the context is read again as a new start.
-    Positions are therefore never larger than in training.
-    """
+    """The next-token probabilities of one text, with a KV cache for each block of the trunk."""
 
     def __init__(self, model: Model, task: str) -> None:
         """Prepare an empty text.
@@ -67,39 +65,19 @@ class CachedDecoder:
         Raises:
             InputError: The task is not a language model of texts with a transformer as the trunk.
         """
-        parts, trunk = model.tasks[task], model.network.trunk
+        parts = model.tasks[task]
         if not isinstance(parts.head, LanguageModelingHead) or not isinstance(parts.tokenizer, SubwordTokenizer):
             raise InputError(f"the task {task} is no language model of texts: give a run of the recipe language_model")
-        if not isinstance(trunk, Transformer):
-            raise InputError(f"the trunk is a {type(trunk).__name__}, but generate needs a transformer")
-        self.model, self.trunk, self.tokenizer = model, trunk, parts.tokenizer
+        self.model, self.tokenizer = model, parts.tokenizer
         self.context = max(parts.head.context or parts.longest, 2) + parts.head.memory
+        self.cached = CachedTrunk(self.tokenizer, model.network.trunk, self.context)
         with model.inference_mode():
             self._log_probs = parts.head.next_token_log_probs(ends=parts.tokenizer.end)
-        self._start()
-
-    def _start(self) -> None:
-        self.ids: list[int] = []
-        """The ids in the cache."""
-        self.caches = [KVCache(grows=True) for _ in self.trunk.blocks]
 
     def extend(self, ids: Sequence[int]) -> Tensor:
         """Append ids to the text, and return the log-probabilities (1, V) of the next token."""
-        ids = ids[-self.context :]
-        if len(self.ids) + len(ids) > self.context:
-            ids = [*self.ids, *ids][-max(self.context // 2, len(ids)) :]
-            self._start()
-        start, device = len(self.ids), self.model.device
         with self.model.inference_mode():
-            values = torch.tensor([ids], device=device)
-            positions = torch.arange(start, start + len(ids), device=device)[None, None]
-            matrix = self.tokenizer.embed(values, positions)
-            mask = torch.ones(1, start + len(ids), dtype=torch.bool, device=device)
-            tokens = Tokens(matrix, mask[:, start:], positions)
-            output = self.trunk.forward_cached(tokens, mask, self.caches, causal=True)
-            logs = self._log_probs(output.matrix[:, :, -1])
-        self.ids += ids
-        return logs
+            return self._log_probs(self.cached.extend(torch.tensor([[*ids]], device=self.model.device)))
 
 
 def generate(model: Model, task: str, prompt: str, options: GenerationOptions) -> Iterator[str]:
@@ -130,7 +108,7 @@ def generate(model: Model, task: str, prompt: str, options: GenerationOptions) -
         waiting: list[int] = []
         row = torch.zeros(1, dtype=torch.long)
         new: Sequence[int] = ids
-        for _ in range(options.tokens):
+        for _ in range(options.tokens or DEFAULT_TOKENS):
             _, picked = pick(decoder.extend(new), row)
             new = picked.tolist()
             if new == [EOS]:

@@ -10,7 +10,16 @@ from typing import Any, NamedTuple, final
 
 from unifier.data.audio_files import AUDIO_SUFFIXES
 from unifier.data.image_files import IMAGE_SUFFIXES
-from unifier.data.inputs import AudioReader, ImageReader, InputReader, MixtureReader, RawReader, TextReader
+from unifier.data.inputs import (
+    AudioReader,
+    ImageReader,
+    InputReader,
+    MidiReader,
+    MixtureReader,
+    RawReader,
+    TextReader,
+)
+from unifier.data.midi_files import MIDI_SUFFIXES
 from unifier.data.readers import iterate_table
 from unifier.data.text_files import open_lines, remove_compressed_suffix
 from unifier.datasets.class_folders import visible_files
@@ -27,6 +36,7 @@ TABLE_SUFFIXES = {".csv": False, ".tsv": True}
 _KINDS: Mapping[type[InputReader], tuple[str, Collection[str] | None]] = {
     ImageReader: ("pictures", IMAGE_SUFFIXES),
     AudioReader: ("sounds", AUDIO_SUFFIXES),
+    MidiReader: ("MIDI files", MIDI_SUFFIXES),
     TextReader: ("lines of text", {".txt"}),
     MixtureReader: ("rows", None),
 }

@@ -22,6 +22,7 @@ from unifier.heads.ctc import CTCHead
 from unifier.heads.head import Head
 from unifier.heads.language_modeling import LanguageModelingHead
 from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
+from unifier.heads.multi_label_next import MultiLabelNextHead
 from unifier.heads.regression import RegressionHead
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.sentence_selection import SentenceSelectionHead
@@ -47,6 +48,7 @@ COLUMNS: dict[type[Head], str] = {
     CTCHead: "text",
     SentenceSelectionHead: "text",
     LanguageModelingHead: "loss",
+    MultiLabelNextHead: "next",
 }
 """Name of the column with the answers of a head. The default is "text" for written texts, else "label"."""
 

@@ -5,13 +5,15 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from unifier.data.inputs import ImageReader, InputReader, MixtureReader, TextReader
+from unifier.data.inputs import ImageReader, InputReader, MidiReader, MixtureReader, TextReader
 from unifier_tokenizers import (
+    NO_POSITION,
     FrameTokenizer,
     ItemTokenizer,
     Mixture,
     PatchTokenizer,
     PianoRollTokenizer,
+    PixelTokenizer,
     PretrainedTextTokenizer,
     SubwordTokenizer,
     Tokenizer,
@@ -205,11 +207,23 @@ def _describe_pretrained_text(tokenizer: PretrainedTextTokenizer, reader: InputR
 
 
 def _describe_music(tokenizer: PianoRollTokenizer, reader: InputReader, names: Names) -> list[str]:
+    rate = reader.steps_per_beat if isinstance(reader, MidiReader) else MidiReader().steps_per_beat
     return [
-        "The input is a list of time steps, each a list of the MIDI numbers of the sounding notes.",
+        f"The input is a list of time steps, {rate} per beat, each a list of the MIDI numbers of the sounding notes.",
         f"A column of the values (uint8, {NUM_NOTES} x N) is a step: row k is 1 if the note {LOWEST_NOTE} + k sounds, "
         "and 0 otherwise. The positions (int64, 1 x N) count the steps from 0.",
         *_describe_limit(tokenizer.encoding, "steps"),
+    ]
+
+
+def _describe_pixels(tokenizer: PixelTokenizer, reader: InputReader, names: Names) -> list[str]:
+    side, grays = tokenizer.side, tokenizer.grays
+    return [
+        "The input is a square picture. Convert the picture to gray with Pillow.",
+        f"Reduce the picture to {side} x {side} pixels with Pillow's filter BOX. Divide the pixels by 255, multiply "
+        f"them by {grays - 1}, and round to the nearest integer, or to the even integer from the middle of two.",
+        f"The values (int16, N = {side**2 + 1}) are {grays}, the begin token, and then these integers, row by row. The "
+        f"positions (int64, 2 x N) are the row and the column of each pixel, and {NO_POSITION} for the begin token.",
     ]
 
 
@@ -248,6 +262,7 @@ DESCRIPTIONS: dict[type, Callable[[Any, InputReader, Names], list[str]]] = {
     WordTokenizer: _describe_words,
     PretrainedTextTokenizer: _describe_pretrained_text,
     PianoRollTokenizer: _describe_music,
+    PixelTokenizer: _describe_pixels,
     ItemTokenizer: _describe_items,
     Mixture: _describe_mixture,
 }
@@ -296,6 +311,8 @@ def preprocessing_facts(tokenizer: Tokenizer, reader: InputReader) -> dict[str, 
         facts["max_position"] = tokenizer.length
     elif isinstance(tokenizer, PianoRollTokenizer):
         facts |= {"lowest_note": LOWEST_NOTE, "notes": NUM_NOTES}
+    elif isinstance(tokenizer, PixelTokenizer):
+        facts |= {"begin": tokenizer.grays, "side": tokenizer.side, "grays": tokenizer.grays}
     elif isinstance(tokenizer, ItemTokenizer):
         facts |= {"begin": BEGIN_ITEM, "items": tokenizer.num_items}
     return facts
