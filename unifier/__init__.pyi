@@ -44,6 +44,7 @@ from .inference.model import load as load
 from .inference.translator import Translator as Translator
 from .launch import run as run
 from .network import Network as Network
+from .objectives.masked_items import MaskedItems as MaskedItems
 from .objectives.masked_patches import MaskedPatches as MaskedPatches
 from .objectives.masked_spans import MaskedSpans as MaskedSpans
 from .objectives.masked_tokens import MaskedTokens as MaskedTokens

@@ -21,6 +21,7 @@ class ItemTokenizer(Tokenizer):
     """Tokenizer that turns a begin token and each item of a sequence into tokens.
 
     The values are ids (N,) at positions (1, N). A token is the embedding of its id plus the encoding of its position.
+    With a mask, the last token stands for the unknown next item.
     """
 
     unit = "items"
@@ -33,6 +34,7 @@ class ItemTokenizer(Tokenizer):
         positions: PositionKind = "sinusoid",
         length: int = 512,
         dropout: float = 0.0,
+        mask: bool = False,
     ) -> None:
         """Create the tokenizer.
 
@@ -42,12 +44,14 @@ class ItemTokenizer(Tokenizer):
             positions: The kind of positional encoding.
             length: The maximum number of items of a sequence, for positions="learned" only.
             dropout: The probability of dropping an entry of a token.
+            mask: Add a mask token after the items, with the id `num_items` + 1, for models that predict hidden items.
         """
         super().__init__(dim)
         self.num_items = num_items
-        self.embedding = nn.Embedding(num_items + 1, dim)
+        self.mask_item = num_items + 1 if mask else None
+        self.embedding = nn.Embedding(num_items + 1 + mask, dim)
         nn.init.normal_(self.embedding.weight, std=dim**-0.5)
-        self.encoding = PositionalEncoding(positions, dim, (length + 1,))
+        self.encoding = PositionalEncoding(positions, dim, (length + 1 + mask,))
         self.dropout = Dropout(dropout)
 
     def encode(self, raw: Sequence[int]) -> Units:
@@ -57,7 +61,7 @@ class ItemTokenizer(Tokenizer):
         for item in raw:
             if not isinstance(item, int) or not 1 <= item <= self.num_items:
                 raise InputError(f"item {item!r} is outside the catalog: a number from 1 to {self.num_items} is needed")
-        ids = torch.tensor([BEGIN_ITEM, *raw])
+        ids = torch.tensor([BEGIN_ITEM, *raw] + ([] if self.mask_item is None else [self.mask_item]))
         positions = torch.arange(len(ids))[None]
         self.encoding.check(positions)
         return Units(ids, positions)

@@ -164,6 +164,15 @@ class Objective(Configurable, ABC):
             generators: One random generator per example.
         """
 
+    def evaluation(self, batch: Batch, generators: Sequence[torch.Generator]) -> Batch:
+        """Return a batch of validation and test with new targets. The default implementation is that of training.
+
+        Args:
+            batch: See `__call__`.
+            generators: See `__call__`.
+        """
+        return self(batch, generators)
+
     def check(self, units: Units) -> None:
         """Raise InputError if an encoded example cannot be used. The default implementation accepts every example.
 
@@ -222,10 +231,12 @@ def apply_objective(objective: Objective, batch: Batch, *seeds: int) -> Batch:
     Args:
         objective: The objective.
         batch: The examples.
-        seeds: Numbers on which the random numbers depend, in addition to the example index.
+        seeds: In training, numbers on which the random numbers depend, in addition to the example index. Without
+            seeds, the batch is one of validation and test.
     """
+    change = objective if seeds else objective.evaluation
     states = [np.random.SeedSequence((*seeds, index)).generate_state(1) for index in batch.example_indices.tolist()]
-    return objective(batch, [torch.Generator().manual_seed(state.item()) for state in states])
+    return change(batch, [torch.Generator().manual_seed(state.item()) for state in states])
 
 
 def batch_by_tokens(order: NDArray[np.int64], lengths: Lengths, max_tokens: int) -> list[NDArray[np.int64]]:

@@ -8,6 +8,7 @@ from .emotify import Emotify as Emotify
 from .esc import ESC as ESC
 from .factory import create_audio_dataset as create_audio_dataset
 from .factory import create_image_dataset as create_image_dataset
+from .factory import create_item_dataset as create_item_dataset
 from .factory import create_long_text as create_long_text
 from .factory import create_mask_dataset as create_mask_dataset
 from .factory import create_plain_text_dataset as create_plain_text_dataset
@@ -29,6 +30,7 @@ from .long_text import TextPieces as TextPieces
 from .long_text import TinyShakespeare as TinyShakespeare
 from .midi_folder import MidiFolder as MidiFolder
 from .mnist import MNIST as MNIST
+from .movielens import MovieLensSmall as MovieLensSmall
 from .multi30k import Multi30k as Multi30k
 from .nuclei import MaskFolder as MaskFolder
 from .nuclei import Nuclei as Nuclei

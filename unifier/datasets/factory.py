@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from unifier.data.dataset import Subset
 from unifier.data.source import LabeledSource
 from unifier.datasets.abc_tunes import NottinghamTunes
+from unifier.datasets.amazon_beauty import AmazonBeauty
 from unifier.datasets.audio_folder import AudioFolder
 from unifier.datasets.cifar10 import CIFAR10
 from unifier.datasets.digits import Digits
@@ -19,6 +20,7 @@ from unifier.datasets.image_folder import ImageFolder
 from unifier.datasets.long_text import LongTextFile, LongWikiArticles, TinyShakespeare
 from unifier.datasets.midi_folder import MidiFolder
 from unifier.datasets.mnist import MNIST
+from unifier.datasets.movielens import MovieLensSmall
 from unifier.datasets.nuclei import OBJECT_LABELS, MaskFolder, Nuclei
 from unifier.datasets.plain_text import MovieReviews, PlainText, TextFile, WikiArticles
 from unifier.datasets.polyphonic_music import Collection, PolyphonicMusic
@@ -57,6 +59,11 @@ LONG_TEXTS: dict[str, Callable[[], TinyShakespeare | LongWikiArticles | Nottingh
     "tinyshakespeare": TinyShakespeare,
     "wiki_articles": LongWikiArticles,
     "nottingham_abc": NottinghamTunes,
+}
+
+ITEM_DATASETS: dict[str, Callable[[], AmazonBeauty | MovieLensSmall]] = {
+    "amazon_beauty": AmazonBeauty,
+    "movielens_small": MovieLensSmall,
 }
 
 MAX_NAMED_SIDE = 32
@@ -267,3 +274,8 @@ def create_summary_dataset(data: str, kind: SummaryKind) -> SciTLDR | TextsWithS
         InputError: `data` is neither a name nor an existing path.
     """
     return SciTLDR(kind) if data == SciTLDR.name else TextsWithSummaries(_existing_path(data, (SciTLDR.name,)), kind)
+
+
+def create_item_dataset(data: str) -> AmazonBeauty | MovieLensSmall:
+    """Create a data set of item sequences from its name in `ITEM_DATASETS`, or raise InputError for another name."""
+    return ITEM_DATASETS[check_choice("data", data, tuple(ITEM_DATASETS))]()

@@ -23,22 +23,27 @@ TOP = 10
 class NextItemHead(SummedHead):
     """A projection to all items of a catalog, trained with full cross-entropy (Klenitskiy and Vasilev 2023).
 
-    The targets come from the objective `NextToken`. Training predicts every item of a sequence. Validation and test
-    rank the last item among all items that are not in the history, as SASRec does (Kang and McAuley 2018).
+    With the objective `NextToken`, training predicts every item of a sequence from the earlier items, as SASRec does
+    (Kang and McAuley 2018). With the objective `MaskedItems` and `hidden=True`, training predicts hidden items from all
+    other items, as BERT4Rec does (Sun et al. 2019). Validation and test rank the last item among all items that are not
+    in the history.
     """
 
-    attention_mode = "causal"
     max_score = 1.0
     task_tag = "recommendation"
 
-    def __init__(self, embedding: nn.Embedding, *, dropout: float = 0.0) -> None:
+    def __init__(self, embedding: nn.Embedding, *, dropout: float = 0.0, hidden: bool = False) -> None:
         """Build the head.
 
         Args:
-            embedding: The embedding (V + 1, D) of an `ItemTokenizer`, which is also the output projection.
+            embedding: The embedding of an `ItemTokenizer`, which is also the output projection: (V + 1, D), or with a
+                mask (V + 2, D).
             dropout: The dropout probability before the projection.
+            hidden: Predict hidden items from all tokens. The tokenizer has a mask.
         """
         super().__init__()
+        self.hidden, self.num_items = hidden, embedding.num_embeddings - 1 - hidden
+        self.attention_mode = "bidirectional" if hidden else "causal"
         self.embedding, self.dim = embedding, embedding.embedding_dim
         self.dropout = Dropout(dropout)
 
@@ -53,7 +58,7 @@ class NextItemHead(SummedHead):
         return projected_cross_entropy(hidden, self.embedding.weight, target[is_item])
 
     def scores(self, tokens: Tokens, history: Tensor) -> Tensor:
-        """Return scores (B, V + 1) of the item after the last token. Items of the history have the score -inf.
+        """Return scores (B, V + 1) of the next item, at the last token. Items of the history have the score -inf.
 
         Args:
             tokens: The trunk's tokens (B, D, N).
@@ -62,9 +67,9 @@ class NextItemHead(SummedHead):
         last = tokens.mask.sum(1) - 1
         hidden = tokens.matrix[torch.arange(len(last), device=last.device), :, last]
         with torch.autocast(hidden.device.type, enabled=False):  # In bfloat16, many scores would be equal.
-            scores = nn.functional.linear(hidden.float(), self.embedding.weight)
-        # The begin token is no item, so negative ids of the history can be replaced by the begin token.
-        scores.scatter_(1, history.clamp(min=BEGIN_ITEM), -torch.inf)
+            scores = nn.functional.linear(hidden.float(), self.embedding.weight[: self.num_items + 1])
+        # The begin token is no item, so the begin token replaces negative ids and the mask.
+        scores.scatter_(1, history.clamp(min=BEGIN_ITEM).where(history <= self.num_items, BEGIN_ITEM), -torch.inf)
         scores[:, BEGIN_ITEM] = -torch.inf
         return scores
 
@@ -101,7 +106,7 @@ class NextItemHead(SummedHead):
         return f"rank {prediction}" if isinstance(prediction, int) else ", ".join(map(str, prediction))
 
     def describe_task(self, noun: str) -> str:
-        return f"recommends the {TOP} likeliest next items of {self.embedding.num_embeddings - 1:,} for {noun}."
+        return f"recommends the {TOP} likeliest next items of {self.num_items:,} for {noun}."
 
     def describe_answer(self) -> str:
         return (
@@ -110,7 +115,6 @@ class NextItemHead(SummedHead):
         )
 
     def _best(self, scores: Tensor) -> list[list[int]]:
-        num_items = scores.shape[1] - 1
-        if num_items < TOP:
-            raise InputError(f"a catalog of {num_items} items: at least {TOP} are needed")
+        if self.num_items < TOP:
+            raise InputError(f"a catalog of {self.num_items} items: at least {TOP} are needed")
         return scores.topk(TOP).indices.tolist()

@@ -219,7 +219,7 @@ def _fit_cost(
         for k, row in zip(chosen, rows[chosen], strict=True)
     ]
     if objective is not None:
-        batches = [apply_objective(objective, batch) for batch in batches]
+        batches = [apply_objective(objective, batch, 0) for batch in batches]
     with torch.random.fork_rng(devices=[]):
         counts = [_count_flops(loss, batch) for batch in batches]
     terms = np.concatenate([_terms(*batch.lengths()) for batch in batches])
