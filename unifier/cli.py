@@ -191,8 +191,9 @@ def make_parser() -> argparse.ArgumentParser:
     run.add_argument("--out", metavar="DIR", help="the folder in which the run's folder is created (default: runs)")
     run.add_argument(
         "--track",
-        choices=("online", "offline", "off"),
-        help="mode of Weights & Biases (default: $WANDB_MODE, else online if an API key is found, else offline)",
+        choices=("online", "offline", "off", "mlflow", "trackio"),
+        help="mode of Weights & Biases (default: $WANDB_MODE, else online if an API key is found, else offline), or "
+        "another tracker",
     )
     run.add_argument("--tensorboard", action="store_true", help="also write TensorBoard event files")
     run.add_argument("--resume", metavar="RUN", help="resume the interrupted run or comparison in this folder")

@@ -1,7 +1,7 @@
 """The function `run`, which runs an experiment or a comparison."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,7 +23,9 @@ from unifier.trials.plan import cross_validation
 from unifier_tokenizers import InputError
 
 if TYPE_CHECKING:
-    from unifier.training.loggers import TrackMode
+    from lightning.pytorch.loggers import Logger
+
+    from unifier.training.trackers import CreateLogger, TrackMode
 
 
 def run(
@@ -34,6 +36,7 @@ def run(
     out: str | Path | None = None,
     track: "TrackMode | None" = None,
     tensorboard: bool = False,
+    loggers: "Sequence[Logger | CreateLogger]" = (),
     resume: str | Path | None = None,
     **settings: Any,
 ) -> list[Result]:
@@ -44,9 +47,11 @@ def run(
         seed: The random seed, 0 by default. A comparison has its own seeds.
         data_folder: The folder of data sets. The default is $UNIFIER_DATA.
         out: The folder in which the run's folder is created, "runs" by default.
-        track: The mode of Weights & Biases. The default is $WANDB_MODE. If $WANDB_MODE is not set, the default is
-            online with an API key, and offline without an API key.
+        track: The mode of Weights & Biases, or "mlflow" or "trackio" for another tracker. The default is $WANDB_MODE.
+            If $WANDB_MODE is not set, the default is online with an API key, and offline without an API key.
         tensorboard: True to write event files for TensorBoard.
+        loggers: Lightning loggers, or functions that create the logger of a run, such as
+            `lambda run: CSVLogger(run.folder)`. A comparison needs functions.
         resume: The folder of an interrupted run or comparison. The resumed run or comparison keeps its folder, settings
             and seed.
         settings: The keyword arguments of the function. With `folds=5`, the experiment is trained and tested once for
@@ -59,7 +64,14 @@ def run(
     """
     with use_data_folder(data_folder):
         return run_in_folder(
-            experiment, settings, seed=seed, out=out, track=track, tensorboard=tensorboard, resume=resume
+            experiment,
+            settings,
+            seed=seed,
+            out=out,
+            track=track,
+            tensorboard=tensorboard,
+            loggers=loggers,
+            resume=resume,
         )[0]
 
 
@@ -72,6 +84,7 @@ def run_in_folder(
     track: "TrackMode | None",
     tensorboard: bool,
     resume: str | Path | None,
+    loggers: "Sequence[Logger | CreateLogger]" = (),
 ) -> tuple[list[Result], Path]:
     """Run an experiment or a comparison like `run`. Return the results and their folder."""
     if not inspect.isfunction(experiment):
@@ -99,13 +112,16 @@ def run_in_folder(
             comparison, checked = None, check_settings(experiment, settings)
         # The trainer takes seconds to import, so it is imported only after the checks above.
         from unifier.training.fit import RunContext, fit
+        from unifier.training.trackers import check_trackers
         from unifier.trials.runner import compare
 
+        check_trackers(track, loggers, several_runs=comparison is not None)
         context = RunContext(
             out=Path("runs" if out is None else out),
             study=Path(inspect.getfile(experiment)).stem,
             wandb=track,
             tensorboard=tensorboard,
+            loggers=loggers,
             origin=experiment_reference(experiment),
         )
         if comparison is not None:

@@ -10,10 +10,11 @@ from typing import Any, Protocol, final
 import pytest
 import torch
 
-from unifier import ClassificationHead, Experiment, Task, Training, Transformer, files
+from unifier import ClassificationHead, Experiment, Result, Task, Training, Transformer, files
 from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.data.source import Example, Source, SplitName
 from unifier.datasets import Digits
+from unifier.training.fit import RunContext, fit
 from unifier_tokenizers import PatchTokenizer
 
 D = 8
@@ -63,6 +64,18 @@ def make_experiment(make_task: MakeTask) -> MakeExperiment:
         return Experiment(Transformer(D, 1, 2, 8, dropout=dropout), named, Training(**settings), name="digits")
 
     return make
+
+
+@pytest.fixture
+def run_tracked(make_experiment: MakeExperiment, tmp_path: Path) -> Callable[..., Result]:
+    """Return a function that trains on digits with the given trackers, by default with none."""
+
+    def train(origin: str = "", **context: Any) -> Result:
+        options: dict[str, Any] = {"wandb": "off", **context}
+        given = RunContext(tmp_path, "study", origin=origin, **options)
+        return fit(lambda: make_experiment(steps=3), {"data": "embedded", "dim": D}, 0, given)
+
+    return train
 
 
 @pytest.fixture

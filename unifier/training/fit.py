@@ -11,6 +11,7 @@ from typing import Any, Protocol, final
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.loggers import Logger
 
 from unifier.config import split_reference
 from unifier.data.dataloader import BudgetUnit, EvalDataLoader, Objective, TrainDataLoader
@@ -40,6 +41,7 @@ from unifier.folders import TRIALS_FOLDER, lock_folder, new_folder
 from unifier.heads.head import Head
 from unifier.models.tags import run_tags
 from unifier.nn.precision import default_device
+from unifier.report.conditions import condition_label
 from unifier.training.artifacts import write_artifacts
 from unifier.training.callbacks import SpeedMonitor, peak_flops
 from unifier.training.checkpoint import load_resume_checkpoint, load_weights
@@ -51,17 +53,11 @@ from unifier.training.experiment_copy import (
     warn_of_changed_experiment,
 )
 from unifier.training.lightning_module import UnifierModule
-from unifier.training.loggers import (
-    MetricsFile,
-    RunLoggers,
-    TensorBoard,
-    TrackMode,
-    WeightsAndBiases,
-    wandb_mode,
-)
+from unifier.training.loggers import MetricsFile, RunLoggers, TensorBoard, TrackedRun
 from unifier.training.memory import configure_allocator
 from unifier.training.result import DivergedError, Interrupted, Result, RunFailed, machine, source_commit, versions
 from unifier.training.start import load_start
+from unifier.training.trackers import CreateLogger, TrackMode, add_trackers
 from unifier.training.trainer import train_and_test, uses_bf16
 from unifier_tokenizers import InputError
 
@@ -95,6 +91,8 @@ class RunContext:
     job_type: str = "train"
     wandb: TrackMode | None = None
     tensorboard: bool = False
+    loggers: Sequence[Logger | CreateLogger] = ()
+    """Lightning loggers, or functions that create the Lightning logger of a run."""
     origin: str | Sequence[str] = ""
     """FILE:name of the experiment for `load`, or for a joint run a list with the FILE:name of each experiment."""
 
@@ -225,7 +223,7 @@ def _fit(
         write_run_settings(result, context, splits["train"], hashes, copies)
         if context.trial is None:  # A comparison prints its own line for each trial.
             print_run_header(result, experiment.training, batches)
-        loggers = start_loggers(experiment, result, context, model, done)
+        loggers = start_loggers(experiment, result, context, model, done, sources=list(copies))
         held_out = {
             split: EvalDataLoader(
                 splits[split],
@@ -471,31 +469,46 @@ def print_run_header(result: Result, training: Training, batches: TrainDataLoade
 
 
 def start_loggers(
-    experiment: Experiment, result: Result, context: RunContext, model: UnifierModule, done: int | None
+    experiment: Experiment,
+    result: Result,
+    context: RunContext,
+    model: UnifierModule,
+    done: int | None,
+    *,
+    sources: Sequence[str] = (),
 ) -> RunLoggers:
-    """Open metrics.csv and the requested trackers. `done` is the number of steps already made by a resumed run."""
+    """Open metrics.csv and the requested trackers.
+
+    Args:
+        experiment: The experiment of the run.
+        result: The unfinished result of the run.
+        context: The settings for the storage and tracking of the run.
+        model: The model, which contains the rows of metrics.csv.
+        done: The number of steps already made by a resumed run.
+        sources: The names of the copies of the experiment's files in the run's folder.
+    """
     loggers = RunLoggers(result.folder, lambda: model.cost_tracker.as_dict())
     loggers.add(lambda: MetricsFile(result.folder / "metrics.csv", model.logged))
     if context.tensorboard:
         loggers.add(lambda: TensorBoard(result.folder, done))
-    if context.wandb != "off":
-        facts = {
-            name: getattr(result, name) for name in ("seed", "parameters", "lineage", "commit", "versions", "machine")
-        }
-        trial = context.trial.row if context.trial else {}
-        loggers.add(
-            lambda: WeightsAndBiases(
-                result.folder,
-                project=context.study,
-                group=context.trial.folder.name if context.trial else result.name,
-                job_type=context.job_type,
-                tags=run_tags(experiment.tasks.values()),
-                # The key "data" is reserved for the setting "data".
-                config=to_json({**result.settings, **facts, "trial": trial, "datasets": result.data}),
-                mode=wandb_mode(context.wandb),
-                data=to_json(result.data),
-            )
-        )
+    facts = {name: getattr(result, name) for name in ("seed", "parameters", "lineage", "commit", "versions", "machine")}
+    trial = context.trial.row if context.trial else {}
+    condition = f" ({condition_label(trial)})" if "mode" in trial else ""
+    tracked = TrackedRun(
+        folder=result.folder,
+        id=result.folder.name,
+        name=f"{result.name}{condition}, seed {result.seed}",
+        project=context.study,
+        group=context.trial.folder.name if context.trial else result.name,
+        job_type=context.job_type,
+        in_comparison=context.trial is not None,
+        tags=run_tags(experiment.tasks.values()),
+        # The key "data" is reserved for the setting "data".
+        config=to_json({**result.settings, **facts, "trial": trial, "datasets": result.data}),
+        data=to_json(result.data),
+        sources=sources,
+    )
+    add_trackers(loggers, tracked, context.wandb, context.loggers)
     return loggers
 
 
@@ -553,6 +566,9 @@ def write_failure(result: Result, error: BaseException, model: UnifierModule, lo
     result = replace(with_costs(result, model), status="interrupted" if stopped else "failed", error=message)
     try:
         if loggers is not None:
+            if not stopped:
+                ending = "diverged" if isinstance(error, DivergedError) else "failed"
+                loggers.alert(f"{result.name}, seed {result.seed}: {ending}", message, failed=True)
             loggers.close(failed=True)
     finally:
         with suppress(OSError):  # On a full disk, the run can resume without result.json.

@@ -4,6 +4,7 @@ import itertools
 import math
 import random
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -14,12 +15,15 @@ from unifier.data.source import starting_folders
 from unifier.files import to_json, write_sealed_json
 from unifier.folders import lock_folder, new_folder
 from unifier.heads.head import mean_score_percent, score_percent
+from unifier.report.conclusions import conclusions
 from unifier.report.page import write_report
-from unifier.report.read_results import COMPARISON_TERMS
+from unifier.report.read_results import COMPARISON_TERMS, collect_results
 from unifier.training.artifacts import warn_on_error
+from unifier.training.experiment_copy import copy_experiment
 from unifier.training.fit import RunContext, fit
-from unifier.training.loggers import RunLoggers, WeightsAndBiases, wandb_mode
+from unifier.training.loggers import RunLoggers, TrackedRun
 from unifier.training.result import Interrupted, Result, Status
+from unifier.training.trackers import add_trackers
 from unifier.trials.plan import Trial, comparison_terms, plan_trials, varied_settings
 from unifier.trials.trials import FitFn, TrialRunner
 from unifier.trials.trunk_similarity import compare_representations
@@ -128,8 +132,8 @@ def is_finished(row: Mapping[str, Any]) -> bool:
 
 
 def log_comparison(folder: Path, content: Mapping[str, Any], context: RunContext) -> None:
-    """Log a comparison's report to Weights & Biases, in the W&B group of the comparison's runs."""
-    if context.wandb == "off":
+    """Log a comparison's conclusions and report to the trackers, in the group of the comparison's runs."""
+    if context.wandb == "off" and not context.loggers:
         return
     terms = {name: content[name] for name in COMPARISON_TERMS}
     runs = {
@@ -141,18 +145,26 @@ def log_comparison(folder: Path, content: Mapping[str, Any], context: RunContext
         for row in content["rows"]
     }
     loggers = RunLoggers(folder, dict)
-    loggers.add(
-        lambda: WeightsAndBiases(
-            folder,
-            project=context.study,
-            group=folder.name,
-            job_type="evaluate",
-            tags=["comparison"],
-            config=to_json({**content["settings"], "seeds": content["seeds"], "trial": terms, "runs": runs}),
-            mode=wandb_mode(context.wandb),
-        )
+    tracked = TrackedRun(
+        folder=folder,
+        id=folder.name,
+        name=content["name"],
+        project=context.study,
+        group=folder.name,
+        job_type="evaluate",
+        tags=["comparison"],
+        config=to_json({**content["settings"], "seeds": content["seeds"], "trial": terms, "runs": runs}),
+        sources=list(copy_experiment(context.origin, folder)),
     )
-    loggers.log_artifacts(folder, {})
+    add_trackers(loggers, tracked, context.wandb, context.loggers)
+    values = dict[str, float]()
+    with warn_on_error(folder, "its conclusions"):
+        values = conclusions(collect_results(folder, content))
+    loggers.log_scalars(values)
+    loggers.log_artifacts(folder, values)
+    ended = Counter(row["result"]["status"] for row in {row["folder"]: row for row in content["rows"]}.values())
+    counts = ", ".join(f"{count} {status}" for status, count in ended.items())
+    loggers.alert(f"{content['name']}: {content['status']}", f"runs: {counts}", failed=content["status"] != "finished")
     loggers.close(failed=False)
 
 

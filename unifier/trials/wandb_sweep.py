@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from unifier.comparison import Comparison
 from unifier.config import build_described, check_settings, load_experiment, parse_setting, split_reference
 from unifier.experiment import Experiment, check_seed
-from unifier.training.loggers import wandb_mode, wandb_name
+from unifier.training.wandb_run import project_name, wandb_mode
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice, one_line
 
@@ -58,7 +58,7 @@ def sweep_configuration(
         raise InputError("refit=true: a sweep needs validation scores; give refit=false, and refit after the sweep")
     return {
         "name": function.__name__,
-        "project": wandb_name(Path(split_reference(reference)[0]).stem),
+        "project": project_name(Path(split_reference(reference)[0]).stem),
         "program": reference,
         "command": ["${env}", "unifier", "run", reference, "${args_no_hyphens}"],
         "method": method,
