@@ -418,6 +418,8 @@ class MaskedTextConfig:
     """Number of subwords in the vocabulary; with start=RUN, the vocabulary of the trained model is used."""
     hidden_share: float = 0.15
     """Share of the subwords of a text that are hidden and predicted."""
+    unit: Literal["subwords", "words"] = "subwords"
+    """Kind of token: subwords for the recipes of texts, or words with their letters for token_classification."""
     objective: Literal["masked", "replaced", "spans"] = "masked"
     """masked (BERT) predicts hidden subwords, replaced (ELECTRA) finds false ones, and spans (BART) writes the text."""
     generator_dim: int | None = None
@@ -442,6 +444,9 @@ class MaskedTextConfig:
             InputError: If a setting does not belong to the objective.
         """
         check_choice("objective", self.objective, ("masked", "replaced", "spans"))
+        words = check_choice("unit", self.unit, ("subwords", "words")) == "words"
+        if words and (residues or self.objective != "masked"):
+            raise InputError("unit=words: only objective=masked hides words, and proteins have no words; leave it out")
         if self.teacher is not None and self.objective != "masked":
             raise InputError(f"teacher={self.teacher}: only objective=masked has a teacher; leave it out")
         if self.generator_dim is not None and self.objective != "replaced":
@@ -456,6 +461,9 @@ class MaskedTextConfig:
             tokenizer = WordTokenizer(
                 subwords, trunk.dim, split="characters", letters=0, lowercase=False, word_dropout=0.0, **options
             )
+        elif words:
+            subwords = learn_word_vocabulary(source, name, self.vocabulary, training, extra=(MASK,))
+            tokenizer = WordTokenizer(subwords, trunk.dim, **options)
         else:
             subwords = learn_vocabulary(name, source, self.vocabulary, training, extra=(MASK,))
             tokenizer = SubwordTokenizer(subwords, trunk.dim, **options)
@@ -694,7 +702,7 @@ def _trained_vocabulary(name: str, training: Training, kind: type[Tokenizer]) ->
 def learn_word_vocabulary(
     source: Source, name: str, size: int, training: Training, *, characters: bool = False, extra: Sequence[str] = ()
 ) -> Vocabulary:
-    """Learn the subwords of a data set whose inputs are sequences of words, in lower case, or texts of characters.
+    """Learn the subwords of texts or sequences of words, in lower case, or the characters of texts.
 
     The vocabulary of a trained model is taken over as in `learn_vocabulary`. A loaded or resumed run reads the
     vocabulary from the run's folder.
@@ -716,6 +724,7 @@ def learn_word_vocabulary(
         )
         if characters:
             return Vocabulary.fit((example.input for example in train), size=size, level="character", extra=extra)
-        return Vocabulary.fit((" ".join(example.input).lower() for example in train), size=size, extra=extra)
+        texts = (text if isinstance(text, str) else " ".join(text) for text in (example.input for example in train))
+        return Vocabulary.fit(map(str.lower, texts), size=size, extra=extra)
 
     return fitted(name, learn)

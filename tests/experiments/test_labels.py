@@ -58,6 +58,25 @@ def test_entities_are_found_evaluated_and_marked(tmp_path: Path, capsys: pytest.
         assert error.count("\n") == 1
 
 
+def test_entities_start_from_hidden_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, text = str(write_sentences(tmp_path / "places.conll")), tmp_path / "own.txt"
+    text.write_text("".join(f"Ann walks{k % 7} in new york , and Bo walks in rome .\n" for k in range(80)))
+    settings = ["dim=32", "trunk=lstm", "depth=1", "positions=none", "batch_tokens=256", "num_validations=1"]
+    options = ["--out", str(tmp_path), "--track", "off"]
+    pretrain = ["unit=words", "vocabulary=300", "piece_words=12", "steps=8"]
+    assert main(["run", "pretrain", f"data={text}", *pretrain, *settings, *options]) == 0
+    start = capsys.readouterr().out.splitlines()[-1]
+    assert main(["predict", start, "Ann walks1 in <mask> york"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert main(["run", "token_classification", f"data={data}", f"start={start}", "steps=8", *settings, *options]) == 0
+    run = Path(capsys.readouterr().out.splitlines()[-1])
+    lineage = json.loads((run / "result.json").read_text())["lineage"]
+    assert lineage["tokenizers"] == ["places"]
+    assert lineage["pretraining"]["tokens"] > 0
+    assert main(["run", "pretrain", f"data={text}", "unit=words", "objective=spans", *options]) == 2
+    assert "unit=words" in capsys.readouterr().err
+
+
 def test_masks_are_predicted_evaluated_and_laid_over_pictures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from unifier_tokenizers import InputError, Vocabulary, WordTokenizer, check_tokenizer
+from unifier_tokenizers import InputError, MarkedText, Vocabulary, WordTokenizer, check_tokenizer
 from unifier_tokenizers.words import MAX_PIECES, WordSplit
 
 TEXTS = ["Deficiency of APC2 .", "the tumour , inherited", "He saw the APC gene"]
@@ -48,6 +48,17 @@ def test_token_is_the_sum_of_subwords_and_letters(vocabulary: Vocabulary) -> Non
     upper, lower = (tokenizer.encode([text]).values for text in (word, word.lower()))
     assert torch.equal(upper[:MAX_PIECES], lower[:MAX_PIECES])
     assert not torch.equal(upper, lower)
+
+
+@pytest.mark.parametrize("split", ["words", "characters"])
+def test_named_entry_of_a_marked_text_is_one_word(split: WordSplit) -> None:
+    level = "character" if split == "characters" else "bpe"
+    vocabulary = Vocabulary.fit(["AB a film"], size=300, level=level, extra=("<mask>",))
+    tokenizer = WordTokenizer(vocabulary, 8, split=split, letters=0)
+    marked, plain = (tokenizer.encode(kind("A <mask>,B")).values for kind in (MarkedText, str))
+    assert (marked[:MAX_PIECES] == vocabulary.extra["<mask>"]).any(0).tolist() == [False, True, False, False]
+    assert not (plain == vocabulary.extra["<mask>"]).any()
+    assert marked[:, 0].tolist() == tokenizer.encode("A").values[:, 0].tolist()
 
 
 def test_word_dropout_leaves_out_whole_words(vocabulary: Vocabulary) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from unifier_tokenizers.dropout import Dropout
 from unifier_tokenizers.errors import InputError, check_choice, check_fraction
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
-from unifier_tokenizers.text import PAD, WORD_START, Vocabulary
+from unifier_tokenizers.text import PAD, WORD_START, MarkedText, Vocabulary
 from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import Units
 
@@ -88,7 +88,12 @@ class WordTokenizer(Tokenizer):
         Raises:
             InputError: If the example is neither a text nor a sequence of texts, or if it has no words.
         """
-        if isinstance(raw, str):
+        words: list[str]
+        if isinstance(raw, MarkedText) and self.vocabulary.extra:
+            names = "|".join(map(re.escape, self.vocabulary.extra))
+            found = re.findall(f"({names})|({UNITS[self.split].pattern})", raw)
+            words = [MarkedText(name) if name else word for name, word in found]
+        elif isinstance(raw, str):
             words = UNITS[self.split].findall(raw)
         elif isinstance(raw, Sequence) and all(isinstance(word, str) for word in raw):
             words = [*raw]
@@ -100,10 +105,21 @@ class WordTokenizer(Tokenizer):
 
     def encode(self, raw: str | Sequence[str]) -> Units:
         """Encode the words of a text as ids (8 + letters, N) at positions (1, N)."""
-        rows = [_word_ids(self.vocabulary, word, self.letters, self.lowercase) for word in self.words(raw)]
+        rows = [
+            self._extra_ids(word)
+            if isinstance(word, MarkedText)
+            else _word_ids(self.vocabulary, word, self.letters, self.lowercase)
+            for word in self.words(raw)
+        ]
         positions = torch.arange(len(rows))[None]
         self.encoding.check(positions)
         return Units(torch.tensor(rows, dtype=torch.int32).T.contiguous(), positions)
+
+    def _extra_ids(self, name: str) -> list[int]:
+        """Return the ids of an extra entry, such as "<mask>", which has no letters."""
+        # At the level of characters, the space before a word is an entry of its own.
+        ids = [*(self.vocabulary.encode("") if self.split == "characters" else ()), self.vocabulary.extra[name]]
+        return ids + [PAD] * (MAX_PIECES + self.letters - len(ids))
 
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
         """Turn ids (B, 8 + letters, N) at positions (B, 1, N) into tokens (B, D, N)."""
