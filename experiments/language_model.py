@@ -51,7 +51,7 @@ def language_model(
         source = create_image_dataset(data)
         task = _next_pixel(source, side, grays, trunk)
         training = training.sized_for(source, source.name, minimum=MIN_PICTURE_EPOCHS)
-        return uf.Experiment(trunk.build(), {source.name: task}, training)
+        return uf.Experiment(trunk.build(causal=True), {source.name: task}, training)
     _refuse("texts", side=side, grays=grays)
     source = create_long_text(data)
     texts, codes = (example.input for example in source.split("train")), getattr(source, "codes", ())
@@ -82,7 +82,7 @@ def language_model(
     )
     task = uf.Task(source, tokenizer, head, augmentation=windows, objective=uf.NextToken())
     training = training.sized_for(source, source.name, minimum=MIN_TEXT_EPOCHS)
-    return uf.Experiment(trunk.build(), {source.name: task}, training)
+    return uf.Experiment(trunk.build(causal=True), {source.name: task}, training)
 
 
 def _refuse(kind: str, **given: object) -> None:

@@ -41,7 +41,8 @@ def next_item(
     head = uf.NextItemHead(tokenizer.embedding, dropout=trunk.dropout, hidden=hides)
     targets = uf.MaskedItems(source.num_items, hidden_share) if hides else uf.NextToken()
     task = uf.Task(source, tokenizer, head, objective=targets)
-    return uf.Experiment(trunk.build(), {source.name: task}, training.sized_for(source, source.name))
+    training = training.sized_for(source, source.name)
+    return uf.Experiment(trunk.build(causal=not hides), {source.name: task}, training)
 
 
 if __name__ == "__main__":

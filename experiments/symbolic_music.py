@@ -31,7 +31,7 @@ def symbolic_music(
     )
     augmentation = Transpose(transpose) if transpose else None
     task = uf.Task(source, tokenizer, head, augmentation=augmentation, objective=uf.NextToken())
-    return uf.Experiment(trunk.build(), {source.name: task}, training.sized_for(source, source.name))
+    return uf.Experiment(trunk.build(causal=True), {source.name: task}, training.sized_for(source, source.name))
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def songs(tmp_path_factory: pytest.TempPathFactory) -> AudioFolder:
 
 
 def test_trunk_config_builds_every_architecture() -> None:
-    for name in ("mean_attention", "gru", "lstm", "convolutional"):
+    for name in ("mean_attention", "gru", "lstm", "sha_rnn", "convolutional"):
         trunk = replace(TRUNK, trunk=name, qk_norm=True, scaled_residual_init=True).build()
         assert not isinstance(trunk, Transformer), "options of a transformer are left to the decoder"
     assert isinstance(replace(TRUNK, heads=None, ffn_dim=None).build(), Transformer)

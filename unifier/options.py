@@ -77,7 +77,8 @@ class TrunkConfig:
     """Settings for the architecture and the size of the trunk."""
 
     trunk: str = "transformer"
-    """Architecture: transformer, mean_attention, gru, lstm, convolutional, or timm:MODEL or hf:MODEL (pretrained)."""
+    """Architecture: transformer, mean_attention, gru, lstm, sha_rnn (an LSTM, then single-head attention),
+    convolutional, or timm:MODEL or hf:MODEL (pretrained)."""
     dim: int = 128
     """D, the number of features of a token."""
     depth: int = 4
@@ -108,8 +109,12 @@ class TrunkConfig:
         """The positional encoding that the tokenizer adds."""
         return input_positions(self.positions)
 
-    def build(self) -> Trunk:
-        """Create the trunk, or raise InputError if the architecture does not support an option."""
+    def build(self, *, causal: bool = False) -> Trunk:
+        """Create the trunk, or raise InputError if the architecture does not support an option.
+
+        Args:
+            causal: True for heads that predict the next token (see `create_trunk`).
+        """
         # Only a transformer supports `qk_norm` and `scaled_residual_init`.
         transformer = self.trunk == "transformer"
         return create_trunk(
@@ -126,6 +131,7 @@ class TrunkConfig:
             share_layers=self.share_layers,
             attention_width=self.attention_width,
             attention_stride=self.attention_stride,
+            causal=causal,
         )
 
 

@@ -25,6 +25,7 @@ DIRECT: dict[str, Callable[[], Trunk]] = {
     "mean_attention": lambda: MeanAttentionTrunk(12, 2, 20, dropout=0.5),
     "gru": lambda: RecurrentTrunk(12, 2, cell="gru", dropout=0.5),
     "lstm": lambda: RecurrentTrunk(12, 2, cell="lstm", dropout=0.5),
+    "sha_rnn": lambda: RecurrentTrunk(12, 2, dropout=0.5, attention_heads=3, ffn_dim=20),
     "convolutional": lambda: ConvolutionalTrunk(12, 2, dropout=0.5),
 }
 
@@ -35,6 +36,14 @@ def test_create_trunk_equals_the_class(name: str) -> None:
     assert str(trunk) == str(expected)
     torch.testing.assert_close(trunk.state_dict(), expected.state_dict(), rtol=0, atol=0)
     assert str(create_trunk(name, 128, 1)) == str(create_trunk(name, 128, 1, 2, 512)), "the default sizes"
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm", "sha_rnn"])
+def test_recurrent_trunks_can_be_causal(name: str) -> None:
+    trunk = create_trunk(name, 12, 2, causal=True)
+    assert isinstance(trunk, RecurrentTrunk)
+    assert not trunk.bidirectional
+    assert trunk.block is None or trunk.block.attention.heads == 1
 
 
 @pytest.mark.parametrize("name", ["recurrent", "bag", "timm"])

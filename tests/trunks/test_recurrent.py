@@ -23,6 +23,21 @@ def test_layer_equals_torch_rnn_and_residual(cell: Cell, random_tokens: Callable
     torch.testing.assert_close(trunk(tokens).matrix.mT, expected)
 
 
+@torch.no_grad()
+def test_attention_follows_the_layers_and_is_causal(random_tokens: Callable[..., Tokens]) -> None:
+    trunk, tokens = RecurrentTrunk(D, 1, bidirectional=False, attention_heads=1), random_tokens([N, 5])
+    assert trunk.block is not None
+    x = tokens.matrix.mT
+    x = x + trunk.layers[0](trunk.norms[0](x))[0]
+    past = torch.ones(N, N).tril().bool() & tokens.mask[:, None, None]
+    output = trunk(tokens, "causal").matrix
+    expected = trunk.norm(trunk.block(x, past)).mT
+    torch.testing.assert_close(output[0], expected[0])
+    torch.testing.assert_close(output[1, :, :5], expected[1, :, :5])
+    later = torch.cat([tokens.matrix[:, :, :3], torch.randn(2, D, N - 3)], 2)
+    torch.testing.assert_close(trunk(tokens._replace(matrix=later), "causal").matrix[:, :, :3], output[:, :, :3])
+
+
 @pytest.mark.parametrize("bidirectional", [True, False])
 def test_lstm_forget_bias_starts_at_1(bidirectional: bool) -> None:
     layers = rnn_layers("lstm", 3, D, 2, bidirectional=bidirectional)

@@ -16,7 +16,7 @@ from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice, one_line
 from unifier_tokenizers.positions import PositionKind
 
-TRUNK_NAMES = ("transformer", "mean_attention", "gru", "lstm", "convolutional", "timm:<model>", "hf:<model>")
+TRUNK_NAMES = ("transformer", "mean_attention", "gru", "lstm", "sha_rnn", "convolutional", "timm:<model>", "hf:<model>")
 
 Positions = PositionKind | Literal["rotary"]
 """The kind of positional encoding. A transformer applies "rotary". Tokenizers add all other kinds of positions."""
@@ -46,6 +46,7 @@ def create_trunk(
     share_layers: bool = False,
     attention_width: int | None = None,
     attention_stride: int | None = None,
+    causal: bool = False,
 ) -> Trunk:
     """Create a trunk by name.
 
@@ -58,9 +59,9 @@ def create_trunk(
             of the trunk.
         dim: D, the width of the tokens.
         depth: The number of layers.
-        heads: The number of attention heads of a transformer. The default is `default_heads(dim)`.
-        ffn_dim: The width of the feed-forward networks in a transformer or mean-attention trunk. The default is 4 *
-            `dim`.
+        heads: The number of attention heads of a transformer or of "sha_rnn". The default is `default_heads(dim)`, and
+            1 for "sha_rnn".
+        ffn_dim: The width of the feed-forward networks. The default is 4 * `dim`.
         dropout: The dropout probability.
         positions: The kind of positional encoding. Only "rotary" changes the trunk, because the tokenizer adds all
             other kinds.
@@ -70,6 +71,8 @@ def create_trunk(
         share_layers: See `Transformer`.
         attention_width: See `Transformer`.
         attention_stride: See `Transformer`.
+        causal: Recurrent layers read in one direction, for heads that predict the next token. All other kinds of trunk
+            serve both kinds of heads.
 
     Raises:
         InputError: If the name is unknown, or if the D of a pretrained model is not `dim`. Rotary positions and the
@@ -100,7 +103,12 @@ def create_trunk(
         case "mean_attention":
             return MeanAttentionTrunk(dim, depth, ffn_dim, dropout=dropout)
         case "gru" | "lstm" as cell:
-            return RecurrentTrunk(dim, depth, cell=cell, dropout=dropout)
+            return RecurrentTrunk(dim, depth, bidirectional=not causal, cell=cell, dropout=dropout)
+        case "sha_rnn":
+            heads = 1 if heads is None else heads
+            return RecurrentTrunk(
+                dim, depth, bidirectional=not causal, dropout=dropout, attention_heads=heads, ffn_dim=ffn_dim
+            )
         case "convolutional":
             return ConvolutionalTrunk(dim, depth, dropout=dropout)
         case _:

@@ -1,4 +1,4 @@
-"""A trunk of recurrent layers, which process the tokens one after another."""
+"""A trunk of recurrent layers, which process the tokens one after another, and optionally a block of attention."""
 
 from typing import Literal, final
 
@@ -6,7 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from unifier.nn.attention import AttentionMode
+from unifier.nn.attention import AttentionMode, build_attention_mask
+from unifier.nn.block import Block
+from unifier.nn.precision import to_compute_dtype
 from unifier.trunks.trunk import Trunk, check_depth, check_tokens, isolated_seed, numbered_layers
 from unifier_tokenizers import Dropout, InputError, Tokens
 from unifier_tokenizers.errors import check_choice
@@ -22,12 +24,32 @@ class RecurrentTrunk(Trunk):
     """Trunk of LSTM or GRU layers, each with a pre-norm and a residual connection.
 
     A bidirectional layer has D / 2 hidden features per direction, and each output depends on all tokens. In a layer
-    with one direction, each output depends only on the current token and on earlier tokens.
+    with one direction, each output depends only on the current token and on earlier tokens. A block of attention after
+    LSTM layers of one direction, with a single head, is similar to SHA-RNN (Merity 2019).
     """
 
     def __init__(
-        self, dim: int, depth: int, *, bidirectional: bool = True, cell: Cell = "lstm", dropout: float = 0.0
+        self,
+        dim: int,
+        depth: int,
+        *,
+        bidirectional: bool = True,
+        cell: Cell = "lstm",
+        dropout: float = 0.0,
+        attention_heads: int = 0,
+        ffn_dim: int | None = None,
     ) -> None:
+        """Build the trunk.
+
+        Args:
+            dim: D, the width of the tokens.
+            depth: The number of recurrent layers.
+            bidirectional: Read in both directions.
+            cell: One of `CELLS`.
+            dropout: The dropout probability at the end of each residual branch.
+            attention_heads: The number of heads of a transformer block after the recurrent layers; 0 means no block.
+            ffn_dim: The width of the block's feed-forward network. The default is 4 * `dim`.
+        """
         super().__init__()
         check_depth(depth)
         if bidirectional and dim % 2:
@@ -38,6 +60,8 @@ class RecurrentTrunk(Trunk):
         width = dim // 2 if bidirectional else dim
         with isolated_seed():
             self.layers = nn.ModuleList(rnn_layers(cell, dim, width, bidirectional=bidirectional) for _ in range(depth))
+            hidden = 4 * dim if ffn_dim is None else ffn_dim
+            self.block = Block(dim, attention_heads, hidden, dropout=dropout) if attention_heads else None
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(depth))
         self.dropout = Dropout(dropout)
         self.norm = nn.LayerNorm(dim)
@@ -56,10 +80,14 @@ class RecurrentTrunk(Trunk):
         with torch.autocast(x.device.type, enabled=False):
             for layer, norm in zip(self.layers, self.norms, strict=True):
                 x = x + self.dropout(_run_padded(layer, norm(x.float()), lengths))
+        if self.block is not None:
+            x = self.block(to_compute_dtype(x), build_attention_mask(tokens.mask, mode)).float()
+        with torch.autocast(x.device.type, enabled=False):
             return tokens._replace(matrix=self.norm(x).transpose(1, 2))
 
     def layer_outputs(self) -> dict[str, nn.Module]:
-        return numbered_layers("layers", [*self.norms, self.norm][1:])
+        block = [] if self.block is None else [self.block]
+        return numbered_layers("layers", [*self.norms, *block, self.norm][1:])
 
 
 def rnn_layers(
