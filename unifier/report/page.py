@@ -325,7 +325,7 @@ def _sample_rows(conditions: Sequence[Condition]) -> dict[str, ResultRow]:
     return {condition.task: rows[condition.task] for condition in conditions if condition.task in rows}
 
 
-MEDIA = ("image", "target_image", "prediction_image", "audio")
+MEDIA = ("image", "target_image", "prediction_image", "audio", "target_audio", "prediction_audio")
 """The keys of a sample with a picture or a sound."""
 
 

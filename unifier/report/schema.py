@@ -218,9 +218,16 @@ class Sample(_Part):
     """The picture with the true mask."""
     prediction_image: ImageUrl = ""
     """The picture with the predicted mask."""
-    marks: Literal["", "entities"] = ""
-    """The notation of target and prediction. With "entities", an entity is written as [words: type]."""
+    marks: Literal["", "entities", "continuation"] = ""
+    """The notation of target and prediction. With "entities", an entity is written as [words: type].
+
+    With "continuation", the predicted picture or tune is a continuation of the first half of the target.
+    """
     audio: AudioUrl = ""
+    target_audio: AudioUrl = ""
+    """The true tune."""
+    prediction_audio: AudioUrl = ""
+    """The tune whose second half is generated."""
 
 
 class _Point(_Part):

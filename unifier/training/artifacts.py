@@ -35,6 +35,7 @@ from unifier.models.card import write_card
 from unifier.models.folder import MODEL_FOLDER, ModelTask, StoredModel, write_model
 from unifier.nn.lora import merge_lora
 from unifier.report.page import write_report
+from unifier.training.continued_samples import continue_samples
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.maps import write_maps
 from unifier.training.probe import probe
@@ -73,7 +74,7 @@ def write_artifacts(
     with warn_on_error(folder, "predictions.csv"):
         write_csv(folder / "predictions.csv", prediction_rows(tasks, predictions), PREDICTION_COLUMNS)
     with warn_on_error(folder, "samples.json"):
-        write_json(folder / "samples.json", collect_samples(tasks, predictions))
+        write_json(folder / "samples.json", collect_samples(tasks, predictions, model))
     with warn_on_error(folder, "confusions.json"):
         if confusions := confusion_counts(tasks, predictions):
             write_json(folder / "confusions.json", confusions)
@@ -217,7 +218,7 @@ def prediction_rows(tasks: Mapping[str, Task], predictions: Mapping[str, Mapping
 
 
 def collect_samples(
-    tasks: Mapping[str, Task], predictions: Mapping[str, Mapping[int, Any]]
+    tasks: Mapping[str, Task], predictions: Mapping[str, Mapping[int, Any]], model: UnifierModule | None = None
 ) -> dict[str, list[dict[str, str]]]:
     """Return the inputs, targets and predictions of random test examples of each task.
 
@@ -226,11 +227,15 @@ def collect_samples(
     Args:
         tasks: A mapping from task name to task.
         predictions: For each task, a mapping from example index to prediction.
+        model: The trained model, which continues pictures and tunes. None means no continuations.
     """
     samples: dict[str, list[dict[str, str]]] = {}
     for name, task in tasks.items():
         examples = open_split(task.source, "test")
         chosen = random.Random(0).sample(sorted(predictions[name]), min(NUM_SAMPLES, len(predictions[name])))
+        continued = [dict[str, str]() for _ in chosen]
+        if model is not None:
+            continued = continue_samples(model, task, [examples[index].input for index in chosen])
         samples[name] = [
             {
                 "input": describe_example(examples, index),
@@ -240,8 +245,9 @@ def collect_samples(
                 **render_input(example.input, task.tokenizer),
                 **render_masks(task.head, *example, predictions[name][index]),
                 **({"marks": "entities"} if getattr(task.head, "marks_entities", False) else {}),
+                **continuation,
             }
-            for index in chosen
+            for index, continuation in zip(chosen, continued, strict=True)
             for example in [examples[index]]
             for target, prediction in [describe_answer(task, *example, predictions[name][index])]
         ]

@@ -18,7 +18,7 @@ from unifier.heads.head import Head
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.token_classification import describe_labels
 from unifier.training.mask_figures import lay_over
-from unifier_tokenizers import InputError, Mixture, PatchTokenizer, Tokenizer
+from unifier_tokenizers import InputError, Mixture, PatchTokenizer, PixelTokenizer, Tokenizer
 from unifier_tokenizers.audio import Audio, resample
 from unifier_tokenizers.image import to_array
 
@@ -52,7 +52,7 @@ def render_input(raw: Any, tokenizer: Tokenizer, limits: RenderLimits = SAMPLE) 
 
     The key of the result is "image" for a picture, "audio" for a sound and "input" for a text. Pictures and sounds are
     returned as data URLs. For a mixture, the first picture, the first sound and all texts are returned. An array is
-    treated as a picture if the tokenizer is a `PatchTokenizer`.
+    treated as a picture if the tokenizer reads pictures.
 
     Args:
         raw: The raw input.
@@ -65,7 +65,7 @@ def render_input(raw: Any, tokenizer: Tokenizer, limits: RenderLimits = SAMPLE) 
         text = ", ".join(part["input"] for part in parts if "input" in part)
         first = {kind: content for part in reversed(parts) for kind, content in part.items()}
         return {**first, "input": shorten(text, limits.letters)} if text else first
-    if isinstance(raw, Audio | Image.Image) or isinstance(tokenizer, PatchTokenizer):
+    if isinstance(raw, Audio | Image.Image) or isinstance(tokenizer, PatchTokenizer | PixelTokenizer):
         with suppress(InputError):  # Not every array is a picture, and an integer waveform is not a sound.
             if isinstance(raw, Audio):
                 return {"audio": _sound_url(raw, limits)}
