@@ -256,7 +256,7 @@ def _table_row(sample: Mapping[str, str]) -> list[Any]:
     for name, value in sample.items():
         if name in ("image", "target_image", "prediction_image"):
             row.append(wandb.Image(Image.open(_read_data_url(value))))
-        elif name == "audio":
+        elif name in ("audio", "target_audio", "prediction_audio"):
             samples, rate = soundfile.read(_read_data_url(value))
             row.append(wandb.Audio(samples, sample_rate=rate))
         else:
