@@ -1,20 +1,24 @@
-"""Recognition of spoken digits without their times, by connectionist temporal classification or a decoder of text."""
+"""Recognition of spoken digits and sentences without their times, by CTC or by a decoder of text."""
 
+from dataclasses import replace
 from typing import Literal
 
 import unifier as uf
-from unifier.datasets import FSDDStrings
+from unifier.datasets import FSDDStrings, VoicePrompts
 from unifier.options import AudioAugmentationConfig, AudioFrontend, ClipStatistics, TrunkConfig
 
-FRONTEND = AudioFrontend(sample_rate=8000, stack=4, normalize="example")
+FRONTEND = AudioFrontend(sample_rate=8000, normalize="example")
 TRUNK = TrunkConfig(dim=128, depth=3, heads=4, ffn_dim=256, dropout=0.2)
 TRAINING = uf.Training(optimizer="muon", learning_rate=5e-3, batch_tokens=2048, precision="bf16")
 AUGMENTATION = AudioAugmentationConfig(crop=0, speed_perturb=0.15, freq_shift=0.15, time_masks=2, band_masks=1)
 DECODER_DEPTH = 2
+STACKS = {"fsdd_strings": 4, "voice_prompts": 2, "voice_prompts_fr": 2}
+"""The number of 10 ms frames in a token. Sentences have up to 30 letters per second."""
 
 
 def speech_recognition(
     *,
+    data: Literal["fsdd_strings", "voice_prompts", "voice_prompts_fr"] = "fsdd_strings",
     fold: int = 0,
     train: int = 4000,
     lengths: tuple[int, int] = (3, 7),
@@ -26,23 +30,37 @@ def speech_recognition(
     trunk: TrunkConfig = TRUNK,
     training: uf.Training = TRAINING,
 ) -> uf.Experiment:
-    """Read strings of spoken digits.
+    """Read strings of spoken digits, or the characters of spoken sentences.
 
     Args:
-        fold: The speaker that is tested, from 0 to 5; this speaker and the speaker of val are not in training.
-        train: Number of strings that are composed for training.
-        lengths: Smallest and largest number of digits in a string.
-        longer: Smallest and largest number of digits in more strings of val and test; none turns these strings off.
-        head: Read digits from the frames by ctc, or write digits with a transformer decoder or an lstm with attention.
+        data: fsdd_strings (digits), or voice_prompts or voice_prompts_fr (sentences) in the data folder.
+        fold: For digits, the tested speaker, from 0 to 5; this speaker and the speaker of val are not in training.
+        train: For digits, the number of strings that are composed for training.
+        lengths: For digits, the smallest and largest number of digits in a string.
+        longer: For digits, the smallest and largest number of digits in more strings of val and test; none means no
+            such strings.
+        head: Read symbols from the frames by ctc, or write a text with a transformer decoder or an lstm with attention.
         beam_width: Width of the beam search; 1 means the most probable symbol of each token.
     """
-    speaker = FSDDStrings.speakers[uf.check_choice("fold", fold, FSDDStrings.folds)]
-    source = FSDDStrings(speaker, train=train, lengths=lengths, longer=longer)
-    clips = ClipStatistics(source, "digits")
+    if uf.check_choice("data", data, tuple(STACKS)) == "fsdd_strings":
+        speaker = FSDDStrings.speakers[uf.check_choice("fold", fold, FSDDStrings.folds)]
+        source = FSDDStrings(speaker, train=train, lengths=lengths, longer=longer)
+    else:
+        for name, given, default in (
+            ("fold", fold, 0),
+            ("train", train, 4000),
+            ("lengths", lengths, (3, 7)),
+            ("longer", longer, (8, 10)),
+        ):
+            if given != default:
+                raise uf.InputError(f"{name}={given}: this setting is for digits, and data={data} has sentences")
+        source, longer = VoicePrompts("fr" if data == "voice_prompts_fr" else "en"), None
+    frontend = replace(frontend, stack=frontend.stack or STACKS[data])
+    clips = ClipStatistics(source, "symbols")
     tokenizer = frontend.build(source, trunk, clips, training.bad_examples)
     augmentation = augmentation.resolve(frontend, clips, "tags")
     longest = None if longer is None else lengths[1]
-    vocabulary = uf.Vocabulary.fit(source.labels, size=300, level="character")
+    vocabulary = uf.Vocabulary.fit(source.labels, size=400, level="character")
     match uf.check_choice("head", head, ("ctc", "transformer", "lstm")):
         case "ctc":
             reader = uf.CTCHead(source.labels, trunk.dim, beam_width=beam_width, dropout=trunk.dropout, longest=longest)

@@ -257,7 +257,7 @@ class AudioFrontend:
     tokenizer: Literal["frames", "waveform"] = "frames"
     """Kind of tokens: frames of a log-mel spectrogram, or frames of learned filters on the waveform."""
     stack: int | None = None
-    """Number of 10 ms frames in a token; None means 2, 4 or 8, depending on the median duration."""
+    """Number of 10 ms frames in a token; None means 2, 4 or 8, by the median duration, or with CTC by the data."""
     patch: tuple[int, int] | None = None
     """Size of a spectrogram patch, in frames and bands; None means stacked frames instead of patches."""
     stride: tuple[int, int] | None = None

@@ -209,3 +209,18 @@ def test_language_model_reads_learned_positions(tmp_path: Path) -> None:
     recipe = load_experiment("language_model")
     (result,) = uf.run(recipe, **settings, dim=16, depth=1, heads=2, steps=2, out=tmp_path, track="off")
     assert result.metrics["test/own/nats_per_character"] > 0
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "message"),
+    [
+        ("speech_recognition", {"data": "voice_prompts", "fold": 1}, "fold=1"),
+        ("speech_recognition", {"data": "voice_prompts", "train": 9}, "train=9"),
+        ("speech_recognition", {"data": "voice_prompts_fr", "longer": None}, "longer=None"),
+        ("speech_recognition", {"train": 0}, "train=0"),
+    ],
+    ids=str,
+)
+def test_settings_of_other_data_are_refused(recipe: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        build(recipe, **settings)

@@ -52,3 +52,4 @@ from .text_classification import TextTable as TextTable
 from .token_labels import WNUT17 as WNUT17
 from .token_labels import NCBIDisease as NCBIDisease
 from .token_labels import WordTable as WordTable
+from .voice_prompts import VoicePrompts as VoicePrompts
