@@ -52,7 +52,13 @@ def test_readme_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(
     ("name", "function"),
-    [("experiments", "digits"), ("comparisons", "sharing"), ("language-models", "lines"), ("tracking", "digits")],
+    [
+        ("experiments", "digits"),
+        ("comparisons", "sharing"),
+        ("language-models", "lines"),
+        ("tracking", "digits"),
+        ("resuming", "digits"),
+    ],
 )
 def test_guide_snippets_run(name: str, function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

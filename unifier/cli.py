@@ -96,15 +96,24 @@ def _report_error(error: BaseException) -> int:
 
 @contextmanager
 def _interrupt_on_sigterm() -> Generator[None]:
-    """Handle SIGTERM like Ctrl-C, because schedulers and containers stop programs with SIGTERM."""
+    """Handle SIGTERM and SIGUSR1 like Ctrl-C, because schedulers and containers stop programs with these signals.
+
+    SLURM sends SIGUSR1 before the end of a job with `--signal=USR1`. During training, the handler of SIGTERM is the
+    callback that stops after the current step.
+    """
     if threading.current_thread() is not threading.main_thread():  # Only the main thread may handle signals.
         yield
         return
-    handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    handlers = {
+        signal.SIGTERM: signal.default_int_handler,
+        signal.SIGUSR1: lambda *_: signal.raise_signal(signal.SIGTERM),
+    }
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, handler)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _print_line(line: object = "") -> bool:
@@ -196,7 +205,12 @@ def make_parser() -> argparse.ArgumentParser:
         "another tracker",
     )
     run.add_argument("--tensorboard", action="store_true", help="also write TensorBoard event files")
-    run.add_argument("--resume", metavar="RUN", help="resume the interrupted run or comparison in this folder")
+    run.add_argument("--name", metavar="NAME", help="the name of the run's folder (default: a unique name)")
+    run.add_argument(
+        "--resume",
+        metavar="RUN",
+        help="resume the interrupted run or comparison in this folder; auto resumes the folder with the given --name",
+    )
     run.set_defaults(act=act_run)
 
     sweep = commands.add_parser("sweep", help="create a W&B sweep over settings, and print the command for its agents")
@@ -524,6 +538,7 @@ def act_run(options: argparse.Namespace) -> int:
             track=options.track,
             tensorboard=options.tensorboard,
             resume=options.resume,
+            name=options.name,
         )
     from unifier.console import print_comparison, print_results
 

@@ -110,7 +110,7 @@ def _load_file(path: Path) -> Any:
 DescribedT = TypeVar("DescribedT")
 
 
-RESERVED_NAMES = ("seed", "data_folder", "out", "track", "tensorboard", "loggers", "resume")
+RESERVED_NAMES = ("seed", "data_folder", "out", "track", "tensorboard", "loggers", "resume", "name")
 """Parameter names of the function `run`, which are reserved. An experiment cannot have settings with reserved names."""
 
 

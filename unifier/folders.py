@@ -25,16 +25,28 @@ LOCK_FILE = ".lock"
 """Name of the empty file in the folder of a run or a comparison whose lock belongs to the process that writes there."""
 
 
+ID_FILE = ".id"
+"""Name of the file with the id of a run or a comparison whose folder the user has named."""
+
+
 @contextmanager
-def new_folder(parent: Path, label: str = "") -> Generator[Path]:
+def new_folder(parent: Path, label: str = "", name: str | None = None) -> Generator[Path]:
     """Create a folder with a unique name in `parent`, and lock the folder.
 
-    The name consists of the time, the label and a random number. Folders in `parent` whose processes were killed before
-    they wrote the first file are removed.
+    Folders in `parent` whose processes were killed before they wrote the first file are removed.
+
+    Args:
+        parent: The folder in which the folder is created.
+        label: A part of the unique name, which also consists of the time and a random number.
+        name: The whole name, if the user has chosen the name. Then the file `ID_FILE` contains the unique name.
 
     Raises:
-        InputError: The folder cannot be created.
+        InputError: The folder cannot be created, or a folder with the chosen name exists.
     """
+    if name is not None:
+        with _named_folder(parent / name) as folder:
+            yield folder
+        return
     remove_unstarted(parent)
     while True:
         folder = _create_folder(parent, label)
@@ -48,19 +60,52 @@ def new_folder(parent: Path, label: str = "") -> Generator[Path]:
                 return
 
 
+@contextmanager
+def _named_folder(folder: Path) -> Generator[Path]:
+    """Create and lock a folder. A folder that a killed process left without its first file is used again."""
+    _make_folder(folder, exist_ok=True)
+    with lock_folder(folder):
+        is_empty = all(path.name == LOCK_FILE for path in folder.iterdir())
+        if not is_empty and (chosen_name(folder) is None or _is_started(folder)):
+            raise InputError(f"{folder}: the folder exists; give another --name, or --resume auto to continue its run")
+        (folder / ID_FILE).write_text(_unique_name(folder.name), encoding="utf-8")
+        yield folder
+
+
+def tracking_id(folder: Path) -> str:
+    """Return the id of a run or a comparison in trackers, which no other folder has."""
+    path = folder / ID_FILE
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else folder.name
+
+
+def chosen_name(folder: Path) -> str | None:
+    """Return the name that the user has chosen for the folder of a run or a comparison, or None."""
+    return folder.name if (folder / ID_FILE).is_file() else None
+
+
+def _unique_name(label: str) -> str:
+    return "-".join(filter(None, (time.strftime("%Y%m%d-%H%M%S"), label, secrets.token_hex(2))))
+
+
 def _create_folder(parent: Path, label: str) -> Path:
-    folder = parent / "-".join(filter(None, (time.strftime("%Y%m%d-%H%M%S"), label, secrets.token_hex(2))))
+    folder = parent / _unique_name(label)
+    return folder if _make_folder(folder) else _create_folder(parent, label)
+
+
+def _make_folder(folder: Path, *, exist_ok: bool = False) -> bool:
+    """Create a folder. Return False if the folder exists, unless `exist_ok` is set."""
+    parent = folder.parent
     try:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=exist_ok)
     except FileExistsError as error:
-        if folder.exists():
-            return _create_folder(parent, label)
+        if folder.is_dir():
+            return False
         raise InputError(f"{parent}: the target of this link does not exist; give another folder with --out") from error
     except (PermissionError, NotADirectoryError, FileNotFoundError) as error:
         raise InputError(
             f"{parent}: no folder can be created there ({error.strerror}); give another folder with --out"
         ) from error
-    return folder
+    return True
 
 
 def remove_unstarted(parent: Path) -> None:

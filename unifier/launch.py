@@ -15,9 +15,10 @@ from unifier.config import (
     split_reference,
 )
 from unifier.data.source import use_data_folder, use_starting_folders
-from unifier.experiment import Experiment
-from unifier.files import read_json
+from unifier.experiment import Experiment, check_name
+from unifier.files import print_status, read_json
 from unifier.folders import TRIALS_FOLDER
+from unifier.training.named_runs import check_same_settings, find_named_folder, read_finished
 from unifier.training.result import Result
 from unifier.trials.plan import cross_validation
 from unifier_tokenizers import InputError
@@ -38,6 +39,7 @@ def run(
     tensorboard: bool = False,
     loggers: "Sequence[Logger | CreateLogger]" = (),
     resume: str | Path | None = None,
+    name: str | None = None,
     **settings: Any,
 ) -> list[Result]:
     """Run an experiment or a comparison, and return the result of each run.
@@ -53,7 +55,8 @@ def run(
         loggers: Lightning loggers, or functions that create the logger of a run, such as
             `lambda run: CSVLogger(run.folder)`. A comparison needs functions.
         resume: The folder of an interrupted run or comparison. The resumed run or comparison keeps its folder, settings
-            and seed.
+            and seed. With "auto", an unfinished run of the given name is resumed, and a finished run is only returned.
+        name: The name of the run's folder. The default is a unique name.
         settings: The keyword arguments of the function. With `folds=5`, the experiment is trained and tested once for
             each of five folds and for each seed in `seeds`.
 
@@ -72,6 +75,7 @@ def run(
             tensorboard=tensorboard,
             loggers=loggers,
             resume=resume,
+            name=name,
         )[0]
 
 
@@ -85,16 +89,19 @@ def run_in_folder(
     tensorboard: bool,
     resume: str | Path | None,
     loggers: "Sequence[Logger | CreateLogger]" = (),
+    name: str | None = None,
 ) -> tuple[list[Result], Path]:
     """Run an experiment or a comparison like `run`. Return the results and their folder."""
     if not inspect.isfunction(experiment):
         raise InputError(f"{experiment!r} is not a function: give a function that returns an Experiment")
     signature = inspect.signature(experiment, eval_str=True)
-    # A symbolic link is resolved, because the name of the real folder is the run's id.
-    resume_folder = None if resume is None else Path(resume).resolve()
+    runs, is_automatic = Path("runs" if out is None else out), resume == "auto"
+    resume_folder = _find_resumed(runs, resume, name, experiment.__name__)
     earlier: dict[str, Any] = {}
     is_comparison = signature.return_annotation is Comparison
-    if resume_folder is not None:
+    if resume_folder is not None and is_automatic:
+        earlier = _read_earlier(resume_folder, experiment.__name__)
+    elif resume_folder is not None:
         if given := [*settings, *(["seed"] if seed is not None else [])]:
             raise InputError(f"{resume}: a resumed run keeps its settings; leave out {', '.join(given)}")
         is_comparison = is_comparison or (resume_folder / "comparison.json").exists()
@@ -110,6 +117,11 @@ def run_in_folder(
             comparison, checked = build_comparison(experiment, settings)
         else:
             comparison, checked = None, check_settings(experiment, settings)
+        if resume_folder is not None and is_automatic:
+            check_same_settings(resume_folder, checked, None if comparison else number)
+            if (results := read_finished(resume_folder)) is not None:
+                print_status(f"{resume_folder}: the run has already finished, so there is nothing to train")
+                return results, resume_folder
         # The trainer takes seconds to import, so it is imported only after the checks above.
         from unifier.training.fit import RunContext, fit
         from unifier.training.trackers import check_trackers
@@ -117,7 +129,8 @@ def run_in_folder(
 
         check_trackers(track, loggers, several_runs=comparison is not None)
         context = RunContext(
-            out=Path("runs" if out is None else out),
+            out=runs,
+            name=name,
             study=Path(inspect.getfile(experiment)).stem,
             wandb=track,
             tensorboard=tensorboard,
@@ -128,6 +141,24 @@ def run_in_folder(
             return compare(comparison, checked, context, resume_folder)
         result = fit(lambda: build_described(experiment, checked, Experiment), checked, number, context, resume_folder)
         return [result], result.folder
+
+
+def _find_resumed(out: Path, resume: str | Path | None, name: str | None, function: str) -> Path | None:
+    """Return the folder that is resumed, or None for a new run or comparison.
+
+    Raises:
+        InputError: The name is not a valid name of a folder, or does not fit the given `resume`.
+    """
+    if name is not None:
+        check_name(name)
+    if resume == "auto":
+        if name is None:
+            raise InputError("resume=auto needs the name of the run: give --name NAME, or in Python name=NAME")
+        return find_named_folder(out, name, function)
+    if resume is not None and name is not None:
+        raise InputError(f"name={name} and resume={resume}: a resumed run keeps its folder; leave out the name")
+    # A symbolic link is resolved, because the name of the real folder is the run's id.
+    return None if resume is None else Path(resume).resolve()
 
 
 def _read_earlier(folder: Path, name: str) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from unifier.experiment import (
     save_fitted,
 )
 from unifier.files import is_recoverable, print_status, read_json, to_json, write_sealed_json
-from unifier.folders import TRIALS_FOLDER, lock_folder, new_folder
+from unifier.folders import TRIALS_FOLDER, chosen_name, lock_folder, new_folder, tracking_id
 from unifier.heads.head import Head
 from unifier.models.tags import run_tags
 from unifier.nn.precision import default_device
@@ -93,6 +93,8 @@ class RunContext:
     tensorboard: bool = False
     loggers: Sequence[Logger | CreateLogger] = ()
     """Lightning loggers, or functions that create the Lightning logger of a run."""
+    name: str | None = None
+    """The name of the folder, or None for a unique name."""
     origin: str | Sequence[str] = ""
     """FILE:name of the experiment for `load`, or for a joint run a list with the FILE:name of each experiment."""
 
@@ -102,9 +104,9 @@ class RunContext:
         return split_reference(self.origin if isinstance(self.origin, str) else self.origin[0])[0]
 
     def run_folder(self, name: str, seed: int) -> AbstractContextManager[Path]:
-        """Create and lock the run's folder `<out>/<name>/<run id>`, or `trials/<run id>` in the comparison's folder."""
+        """Create and lock the run's folder: `<out>/<experiment>/<id>`, or `trials/<id>` in the comparison's folder."""
         if self.trial is None:
-            return new_folder(self.out / name, f"seed{seed}")
+            return new_folder(self.out / name, f"seed{seed}", self.name)
         return new_folder(self.trial.folder / TRIALS_FOLDER, f"{name}-seed{seed}")
 
 
@@ -496,10 +498,10 @@ def start_loggers(
     condition = f" ({condition_label(trial)})" if "mode" in trial else ""
     tracked = TrackedRun(
         folder=result.folder,
-        id=result.folder.name,
-        name=f"{result.name}{condition}, seed {result.seed}",
+        id=tracking_id(result.folder),
+        name=chosen_name(result.folder) or f"{result.name}{condition}, seed {result.seed}",
         project=context.study,
-        group=context.trial.folder.name if context.trial else result.name,
+        group=tracking_id(context.trial.folder) if context.trial else result.name,
         job_type=context.job_type,
         in_comparison=context.trial is not None,
         tags=run_tags(experiment.tasks.values()),

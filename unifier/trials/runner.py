@@ -13,7 +13,7 @@ from typing import Any
 from unifier.comparison import Comparison
 from unifier.data.source import starting_folders
 from unifier.files import to_json, write_sealed_json
-from unifier.folders import lock_folder, new_folder
+from unifier.folders import chosen_name, lock_folder, new_folder, tracking_id
 from unifier.heads.head import mean_score_percent, score_percent
 from unifier.report.conclusions import conclusions
 from unifier.report.page import write_report
@@ -64,7 +64,7 @@ def compare(
             lock.enter_context(lock_folder(resume))
         runner = TrialRunner(comparison, context, resume, fit)
         runner.check()
-        folder = resume or lock.enter_context(new_folder(context.out / comparison.name))
+        folder = resume or lock.enter_context(new_folder(context.out / comparison.name, name=context.name))
         return _run_trials(runner, comparison, settings, context, folder, resume)
 
 
@@ -147,10 +147,10 @@ def log_comparison(folder: Path, content: Mapping[str, Any], context: RunContext
     loggers = RunLoggers(folder, dict)
     tracked = TrackedRun(
         folder=folder,
-        id=folder.name,
-        name=content["name"],
+        id=tracking_id(folder),
+        name=chosen_name(folder) or content["name"],
         project=context.study,
-        group=folder.name,
+        group=tracking_id(folder),
         job_type="evaluate",
         tags=["comparison"],
         config=to_json({**content["settings"], "seeds": content["seeds"], "trial": terms, "runs": runs}),

@@ -245,6 +245,7 @@ class TrialRunner:
             job_type=job_type(self.comparison, trial),
             origin=trial_reference(trial),
             trial=TrialContext(self.comparison.name, folder, row),
+            name=None,
         )
         try:
             result = self.fit(
