@@ -104,8 +104,12 @@ def test_masks_are_predicted_evaluated_and_laid_over_pictures(
     assert main(["evaluate", str(run), str(folder), "--out", str(tmp_path / "scores")]) == 0
     content = json.loads((tmp_path / "scores" / "evaluation.json").read_text())
     assert (content["examples"], content["scores"]["iou"]["score"] > 80) == (20, True)
-    Image.new("L", (12, 9)).save(folder / "masks" / "4.png")
     capsys.readouterr()
+    assert (
+        main(["run", "segmentation", f"data={folder}", "labels=none,cell,wall", *settings, "--out", str(folder)]) == 2
+    )
+    assert "no training example has the class wall" in capsys.readouterr().err
+    Image.new("L", (12, 9)).save(folder / "masks" / "4.png")
     assert main(["evaluate", str(run), str(folder), "--out", str(tmp_path / "scores")]) == 2
     assert "4.png has 12 x 9 pixels, but its picture has 12 x 10" in capsys.readouterr().err
     assert main(["predict", str(run), str(folder / "images"), "--top-k", "1"]) == 2

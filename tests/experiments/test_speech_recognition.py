@@ -34,4 +34,9 @@ def test_each_head_reads_longer_strings_too(
     assert len(uf.load(run).predict([folder / "0_theo_7.wav"])) == 1
     (tmp_path / "own.csv").write_text(f"file,label\n{folder / '0_theo_7.wav'},0\n{folder / '1_theo_7.wav'},112\n")
     assert main(["evaluate", str(run), str(tmp_path / "own.csv"), "--out", str(tmp_path / "scores")]) == 0
+    if head == "ctc":
+        assert main(["run", "speech_recognition", "stack=64", *settings, "--out", str(tmp_path / "no")]) == 2
+        error = capsys.readouterr().err
+        assert "symbols with" in error
+        assert error.count("\n") == 1
     assert "error_rate_longer" in json.loads((tmp_path / "scores" / "evaluation.json").read_text())["scores"]

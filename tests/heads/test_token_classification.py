@@ -123,3 +123,14 @@ def test_labels_must_fit_the_words() -> None:
     for labels in wrong:
         with pytest.raises(InputError, match="label"):
             TokenClassificationHead(labels, D)
+
+
+def test_training_labels_are_checked() -> None:
+    head, tokenizer = TokenClassificationHead(BIO, D), WordTokenizer(Vocabulary.fit(["a"], size=260), D)
+    for wrong in (("I-x",), ("B-y", "I-x"), ("B-x", "O", "I-x")):
+        with pytest.raises(InputError, match=r"example 0.*I-x after .* continues no entity: begin .* with B-x"):
+            encode_split([Example(("a",) * len(wrong), wrong)], tokenizer, head)
+    for own, targets in ((head, [["B-x", "I-x"], ["B-y", "I-y"]]), (TokenClassificationHead(CLASSES, D), [["C", "E"]])):
+        with pytest.raises(InputError, match=r"no training example has the class [OH]:"):
+            own.check_trained([own.encode(target) for target in targets])
+    head.check_trained([head.encode(["B-x", "I-x", "O", "B-y", "I-y"])])

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from unifier.data.cache import load_or_encode
 from unifier.data.dataloader import Objective
-from unifier.data.dataset import Examples, open_split
+from unifier.data.dataset import Examples, Subset, open_split
 from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.data.source import (
     SPLITS,
@@ -98,6 +98,12 @@ def prepare_task(
         skipped[split] = len(reasons)
         if reasons:
             print_status(f"{desc}: {len(reasons)} examples skipped; the first is {reasons[0]}", sys.stderr)
+    if objective is None and not isinstance(source, Subset):  # A small share may lack a rare class.
+        train = splits["train"]
+        try:
+            head.check_trained(train.target(row) for row in range(len(train)))
+        except InputError as error:
+            raise InputError(f"{name_of(source)}: {error}") from error
     data = describe_data(source, skipped)
     if copies := data.get("copies"):
         message = f"{copies} examples of val and test are copies of train examples, so the scores are too high"

@@ -85,6 +85,12 @@ class Head(Configurable, nn.Module, ABC):
         The default implementation accepts every target.
         """
 
+    def check_trained(self, targets: Iterable[Tensor]) -> None:
+        """Raise InputError if the encoded targets of train cannot train the head, for example if a class is missing.
+
+        The default implementation accepts all targets, and reads none of them.
+        """
+
     @abstractmethod
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
         """Return the training loss, a scalar.
@@ -261,6 +267,22 @@ def check_labels(labels: Iterable[str], minimum: int = 1) -> tuple[str, ...]:
     if len(set(labels)) != len(labels) or len(labels) < minimum:
         raise InputError(f"labels={[*labels]}: at least {minimum} are needed, and all labels must be different")
     return labels
+
+
+def check_trained_classes(labels: Sequence[str], targets: Iterable[Tensor]) -> None:
+    """Raise InputError if no training target contains the index of a label.
+
+    Args:
+        labels: The names of the classes.
+        targets: The encoded targets, with indices of labels, and negative numbers for places without a label.
+    """
+    missing = set(range(len(labels)))
+    for target in targets:
+        missing.difference_update(target.unique().tolist())
+        if not missing:
+            return
+    names = ", ".join(labels[index] for index in sorted(missing))
+    raise InputError(f"no training example has the class {names}: leave this class out, or add examples to train")
 
 
 def check_predictions(head: Head, predictions: object, num_examples: int) -> None:

@@ -1,6 +1,6 @@
 """A head that gives a class to every pixel of a picture."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.head import IGNORE_INDEX, check_labels, list_labels
+from unifier.heads.head import IGNORE_INDEX, check_labels, check_trained_classes, list_labels
 from unifier.heads.summed_metrics import SummedHead
 from unifier.nn.precision import in_float32
 from unifier_tokenizers import InputError, Tokens, Units
@@ -77,6 +77,9 @@ class SegmentationHead(SummedHead):
                 f"the mask has {target.shape[1]} patches of {self.patch} x {self.patch} pixels, but the picture has "
                 f"{rows} x {columns} patches: give a mask of the size of its picture, and the tokenizer's patch"
             )
+
+    def check_trained(self, targets: Iterable[Tensor]) -> None:
+        check_trained_classes(self.labels, targets)
 
     def logits(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
         """Map Tokens (B, D, N) to logits (B, C, H, W) and the sizes of the pictures (B, 2) in pixels."""

@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, SupportsIndex, final
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.head import IGNORE_INDEX, Head, check_labels, list_labels
+from unifier.heads.head import IGNORE_INDEX, Head, check_labels, check_trained_classes, list_labels
 from unifier.heads.sentence_selection import SentenceSelectionHead, SummaryTarget, split_sentences
 from unifier.heads.summed_metrics import SummedHead, percent
 from unifier.nn.precision import in_float32
@@ -76,6 +77,16 @@ class TokenClassificationHead(SummedHead):
                 f"{len(target)} labels for an input of {units.values.shape[-1]} tokens: give one label per token, and "
                 "None for a token without a label"
             )
+        if self.marks_entities:
+            names = [self.labels[index] if index >= 0 else OUTSIDE for index in target.tolist()]
+            for before, name in pairwise([OUTSIDE, *names]):
+                if name.startswith("I-") and before[2:] != name[2:]:
+                    raise InputError(
+                        f"the label {name} after {before} continues no entity: begin each entity with B-{name[2:]}"
+                    )
+
+    def check_trained(self, targets: Iterable[Tensor]) -> None:
+        check_trained_classes(self.labels, targets)
 
     def logits(self, tokens: Tokens) -> Tensor:
         """Map Tokens (B, D, N) to logits (B, N, C)."""
