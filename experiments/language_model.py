@@ -53,6 +53,8 @@ def language_model(
         training = training.sized_for(source, source.name, minimum=MIN_PICTURE_EPOCHS)
         return uf.Experiment(trunk.build(causal=True), {source.name: task}, training)
     _refuse("texts", side=side, grays=grays)
+    if memory and trunk.positions == "learned":
+        raise uf.InputError(f"memory={memory} needs positions for a text of any length: use positions=rotary or sinusoid")
     source = create_long_text(data)
     texts, codes = (example.input for example in source.split("train")), getattr(source, "codes", ())
     entries = uf.fitted(source.name, lambda: uf.Vocabulary.fit(texts, size=vocabulary, level=level, extra=codes))
