@@ -54,7 +54,7 @@ def language_model(
         return uf.Experiment(trunk.build(causal=True), {source.name: task}, training)
     _refuse("texts", side=side, grays=grays)
     if memory and trunk.positions == "learned":
-        raise uf.InputError(f"memory={memory} needs positions for a text of any length: use positions=rotary or sinusoid")
+        raise uf.InputError(f"memory={memory}: learned positions end; use positions=rotary or positions=sinusoid")
     source = create_long_text(data)
     texts, codes = (example.input for example in source.split("train")), getattr(source, "codes", ())
     entries = uf.fitted(source.name, lambda: uf.Vocabulary.fit(texts, size=vocabulary, level=level, extra=codes))
