@@ -203,7 +203,9 @@ def test_weights_that_are_no_numbers_are_named(value: Tensor, folder: Path) -> N
         read_model(folder)
 
 
-@pytest.mark.parametrize("arguments", [{"size": "x"}, {"size": 1.5}, {"channels": 2}, {"channels": None}])
+@pytest.mark.parametrize(
+    "arguments", [{"size": "x"}, {"size": 1.5}, {"size": [8]}, {"channels": 2}, {"channels": None}, {"channels": ((),)}]
+)
 def test_argument_of_another_type_is_named(arguments: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"reader.{next(iter(arguments))}"):
         construct(ImageReader, arguments, "reader")

@@ -46,5 +46,6 @@ def test_changed_file_is_named(files: list[Path], tmp_path: Path) -> None:
     files[1].write_text("other")
     with pytest.warns(UserWarning, match=r"two\.py.*experiment-2\.py"):
         read_earlier_settings(folder)
-    with pytest.raises(InputError, match="experiment"):
-        warn_of_changed_experiment(folder, {**content, "experiment": 5})
+    for key, broken in (("experiment", 5), ("study", 0.5), ("study", [5])):
+        with pytest.raises(InputError, match=key):
+            warn_of_changed_experiment(folder, content | {key: broken})

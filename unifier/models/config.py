@@ -199,16 +199,18 @@ def construct(cls: type, arguments: Mapping[str, Any], path: str) -> Any:
 
 
 def _check_types(cls: type, arguments: Mapping[str, Any], path: str) -> None:
-    """Raise InputError if a number, a text or None does not have the annotated type of its argument."""
+    """Raise InputError if a number, a text, None or a list does not have the annotated type of its argument."""
     try:
         kinds = get_type_hints(cls.__init__)
     except (NameError, TypeError):  # An annotation may use a type that is imported for type checkers only.
         return
     for name, value in arguments.items():
-        if name in kinds and (value is None or isinstance(value, str | float | int)):
+        is_list = isinstance(value, list | tuple)
+        if name in kinds and (value is None or is_list or isinstance(value, str | float | int)):
             try:
+                # JSON has no tuples, so a strict check would refuse a list for a tuple.
                 TypeAdapter(kinds[name], config=ConfigDict(arbitrary_types_allowed=True)).validate_python(
-                    value, strict=True
+                    value, strict=not is_list
                 )
             except ValidationError as error:
                 raise InputError(f"{path}.{name}: {value!r} does not fit ({error.errors()[0]['msg']})") from error

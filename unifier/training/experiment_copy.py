@@ -54,12 +54,14 @@ def warn_of_changed_experiment(folder: Path, settings: Mapping[str, Any]) -> Non
         settings: The content of the run's settings.json.
 
     Raises:
-        InputError: The hashes in settings.json are broken.
+        InputError: The hashes or the names of the experiments in settings.json are broken.
     """
-    hashes = settings.get(EXPERIMENT_ENTRY, {})
+    hashes, origin = settings.get(EXPERIMENT_ENTRY, {}), settings.get("study", "")
     if not isinstance(hashes, Mapping):
         raise InputError(f"{folder / 'settings.json'}: broken ({EXPERIMENT_ENTRY} must be an object)")
-    for name, file in _files(settings.get("study", "")).items():
+    if not isinstance(origin, str) and not (isinstance(origin, list) and all(isinstance(part, str) for part in origin)):
+        raise InputError(f"{folder / 'settings.json'}: broken (study must be a text or a list of texts)")
+    for name, file in _files(origin).items():
         changed = Path(file).is_file() and sha256(Path(file).read_bytes()).hexdigest() != hashes.get(name)
         if name in hashes and changed:
             warnings.warn(
