@@ -9,14 +9,25 @@ import torch
 
 from unifier import (
     ClassificationHead,
+    CTCHead,
     FrameTokenizer,
+    ItemTokenizer,
+    LanguageModelingHead,
     Mixture,
+    MultiLabelNextHead,
+    NextItemHead,
     PatchTokenizer,
+    PianoRollTokenizer,
+    PixelTokenizer,
     PrefixHead,
+    RegressionHead,
+    SegmentationHead,
     SubwordTokenizer,
     TaggingHead,
+    TokenClassificationHead,
     TranslationHead,
     Vocabulary,
+    WordTokenizer,
     create_trunk,
 )
 from unifier.data.inputs import reader_of
@@ -43,6 +54,13 @@ PARTS: Mapping[str, Callable[[], Parts]] = {
         Mixture({"caption": SubwordTokenizer(VOCABULARY, D), "image": PatchTokenizer(D)}),
         ClassificationHead(LABELS, D),
     ),
+    "segmentation": lambda: (PatchTokenizer(D, patch=4), SegmentationHead(LABELS, D, patch=4)),
+    "symbols": lambda: (FrameTokenizer(D, patch=(16, 16)).fit([SOUND]), CTCHead(LABELS, D)),
+    "numbers": lambda: (SubwordTokenizer(VOCABULARY, D), RegressionHead("ab", D, mean=[3, 4], std=[2, 5])),
+    "words": lambda: (WordTokenizer(VOCABULARY, D), TokenClassificationHead(LABELS, D)),
+    "music": lambda: (PianoRollTokenizer(D), MultiLabelNextHead(88, D)),
+    "shop": lambda: (shop := ItemTokenizer(30, D), NextItemHead(shop.embedding)),
+    "pixels": lambda: (PixelTokenizer(D, side=4), LanguageModelingHead(17, D, unit="pixel")),
 }
 
 

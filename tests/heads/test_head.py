@@ -1,14 +1,18 @@
 """The checks of a head's answers, and the mean of several tasks' scores."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from tests.small_models import SOUND, small_model
 from unifier.heads.head import Head, check_metrics, check_predictions, mean_score_percent, score_percent
-from unifier_tokenizers import InputError, Tokens
+from unifier.network import Network
+from unifier_tokenizers import InputError, Tokens, pad_columns
 
 
 class FakeHead(Head):
@@ -92,3 +96,31 @@ def test_percentages_of_scores_and_errors(
     assert score_percent(score, max_score, lower_is_better=is_error, chance=chance) == pytest.approx(percentage)
     assert mean_score_percent([percentage, math.nan, 10.0]) == pytest.approx((percentage + 10) / 2)
     assert math.isnan(mean_score_percent([math.nan]))
+
+
+PICTURE = np.random.default_rng(0).integers(0, 256, (12, 8, 3)).astype(np.uint8)
+
+
+def without_blanks(rows: Tensor) -> Tensor:
+    path = rows.argmax(-1).unique_consecutive()
+    return path[path != 0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "answer"),
+    [
+        *[("text", "one two", Tensor.clone), ("tags", PICTURE, Tensor.clone), ("numbers", "one two", Tensor.clone)],
+        *[("words", "one two", lambda rows: rows.argmax(-1)), ("segmentation", PICTURE, lambda x: x.argmax(0))],
+        *[("symbols", SOUND, without_blanks), ("music", [[21], [30, 40]], lambda rows: rows[-1])],
+        ("shop", [3, 17], lambda scores: scores.topk(10).indices),
+    ],
+)
+def test_answer_follows_from_the_output_of_the_graph(kind: str, raw: Any, answer: Callable[[Tensor], Tensor]) -> None:
+    model = small_model(kind)
+    task, network = model.tasks[kind], Network(model.trunk, model.tasks).eval()
+    values, positions, mask = pad_columns([task.tokenizer.encode(raw)])
+    with torch.no_grad():
+        tokens = task.head.run_trunk(network.trunk, Tokens(task.tokenizer.embed(values, positions), mask, positions))
+        (prediction,), (output,) = task.head.predict(tokens), task.head.graph_output(tokens)
+    torch.testing.assert_close(answer(output), torch.as_tensor(prediction), check_dtype=False)
+    assert any("`output`" in step for step in task.head.describe_graph())

@@ -41,16 +41,20 @@ class Mixture(Tokenizer):
         """Create the mixture.
 
         Raises:
-            InputError: If there are no members, or if the members have different D.
+            InputError: If there are no members, if the members have different D, or if a name is not possible.
         """
         dims = {name: member.dim for name, member in members.items()}
         if len(set(dims.values())) != 1:
             raise InputError(
                 f"all tokenizers of a mixture must have the same dim, but {dims or 'no tokenizer'} was given"
             )
+        for name in dims:
+            if hasattr(nn.ModuleDict(), name):
+                raise InputError(f"a member cannot be called {name!r}, because torch's ModuleDict has this attribute")
         super().__init__(next(iter(dims.values())))
         self.members = cast("Mapping[str, Tokenizer]", nn.ModuleDict(members))
         self.modality = nn.Embedding(len(members), self.dim)
+        self._layouts: list[list[int]] = []
         nn.init.normal_(self.modality.weight, std=0.02)
 
     def encode(self, raw: Any) -> Units:
@@ -91,22 +95,34 @@ class Mixture(Tokenizer):
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
         """Turn int32 values (B, rows, N) at positions (B, A, N) into tokens (B, D, N)."""
         weight = self.modality.weight
-        columns = weight.new_zeros(len(values), self.dim, values.shape[-1])
+        columns = weight.new_zeros(values.shape[0], self.dim, values.shape[-1])
         for index, member in enumerate(self.members.values()):
             mine = values[:, 0] == index + 1  # B, N
-            if not mine.any():  # A shortened batch may contain no token of a member.
+            is_exporting = torch.compiler.is_exporting()
+            if not is_exporting and not mine.any():  # A shortened batch may contain no token of a member.
                 continue
-            packed, member_positions = _pack_left(values, positions, mine)
+            # An exported graph has no shapes that depend on values, so padding fills the columns of other members.
+            length = values.shape[-1] if is_exporting else int(mine.sum(-1).max())
+            packed, member_positions = _pack_left(values, positions, mine, length)
             # `encode` must not store state in the tokenizer, so the header contains the layout of a member's values.
-            _, dtype, rows, axes = packed[:, :HEADER].amax((0, 2)).tolist()
+            dtype, rows, axes = self._layouts[index] if is_exporting else packed[:, 1:HEADER].amax((0, 2)).tolist()
             body = packed[:, HEADER : HEADER + rows] if rows else packed[:, HEADER]
             # In half-precision training, floats are cast to the dtype of the weights.
             is_float = MIXED_DTYPES[dtype].is_floating_point
-            body = body.view(torch.float32).to(weight.dtype) if is_float else body.to(MIXED_DTYPES[dtype])
+            body = _to_float(body).to(weight.dtype) if is_float else body.to(MIXED_DTYPES[dtype])
             embedded = member.embed(body, member_positions[:, :axes]) + weight[index, :, None]
             rank = (mine.cumsum(-1) - 1).clamp(min=0)  # The index of each token among the tokens of its member.
             columns = torch.where(mine[:, None], _gather_columns(embedded, rank), columns)
         return columns
+
+    def fix_layout(self, values: Tensor) -> None:
+        """Store the layout of each member's values, which an exported graph needs as constants.
+
+        Args:
+            values: Values (B, rows, N) with tokens of all members.
+        """
+        headers = (values[:, 1:HEADER].mT[values[:, 0] == index + 1][0] for index in range(len(self.members)))
+        self._layouts = [header.tolist() for header in headers]
 
     def position_values(self, units: Units) -> Tensor:
         """Return the index of each token (1, N), because the members measure positions in different units."""
@@ -140,13 +156,31 @@ def _with_axes(positions: Tensor, axes: int) -> Tensor:
     return torch.cat([positions, further.masked_fill((positions == NO_POSITION).all(0), NO_POSITION)])
 
 
-def _pack_left(values: Tensor, positions: Tensor, mine: Tensor) -> tuple[Tensor, Tensor]:
+def _to_float(bits: Tensor) -> Tensor:
+    """Return the float32 numbers whose bits are stored as int32."""
+    if not torch.compiler.is_exporting():
+        return bits.view(torch.float32)
+    # ONNX cannot reinterpret bits, so a graph computes mantissa * 2 ** exponent. Numbers below 1e-38 become 0.
+    exponent = (bits >> 23) & 0xFF
+    mantissa = torch.where(exponent > 0, ((bits & 0x7FFFFF) | 0x800000).float(), 0.0)
+    half = (exponent - 150).float() / 2  # 2 ** -150 is no float32 number, but its square root is one.
+    return torch.where(bits < 0, -mantissa, mantissa) * half.exp2() * half.exp2()
+
+
+def _pack_left(values: Tensor, positions: Tensor, mine: Tensor, length: int) -> tuple[Tensor, Tensor]:
     """Select the tokens for which `mine` (B, N) is True, and pad the selected tokens on the right.
+
+    Args:
+        values: Values (B, R, N).
+        positions: Positions (B, A, N).
+        mine: The selected tokens.
+        length: M, at least the number of selected tokens of each example.
 
     Returns:
         Values (B, R, M) and positions (B, A, M) of the selected tokens.
     """
-    order = mine.int().argsort(dim=-1, descending=True, stable=True)[:, : int(mine.sum(-1).max())]
+    places = torch.arange(mine.shape[1], device=mine.device)
+    order = torch.where(mine, places, places + mine.shape[1]).argsort(-1)[:, :length]
     padding = ~mine.gather(1, order)[:, None]
     packed, packed_positions = _gather_columns(values, order), _gather_columns(positions, order)
     return packed.masked_fill(padding, 0), packed_positions.masked_fill(padding, NO_POSITION)

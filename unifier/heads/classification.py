@@ -78,6 +78,12 @@ class ClassificationHead(Head):
         """Return the probabilities (B, C)."""
         return self.logits(tokens).softmax(-1)
 
+    def describe_graph(self) -> list[str]:
+        return [
+            "The last axis of `output` has the probabilities of the labels.",
+            "The answer is the label with the largest probability.",
+        ]
+
     def metrics(self, predictions: Sequence[Tensor], targets: Sequence[str | SupportsIndex]) -> dict[str, float]:
         """Return the accuracy and the macro F1 score (the mean F1 score of the classes), in percent."""
         # torchmetrics takes 250 MB of memory, so torchmetrics is imported only if metrics are computed.
@@ -149,6 +155,12 @@ class TaggingHead(Head):
     def graph_output(self, tokens: Tokens) -> Tensor:
         """Return the probabilities (B, C)."""
         return self.logits(tokens).double().sigmoid()
+
+    def describe_graph(self) -> list[str]:
+        return [
+            "The last axis of `output` has the probabilities of the labels.",
+            "The answer consists of all labels with a probability of at least 0.5.",
+        ]
 
     def metrics(self, predictions: Sequence[Tensor], targets: Sequence[Iterable[str]]) -> dict[str, float]:
         """Return the macro ROC-AUC and the mean average precision, from 0 to 1.

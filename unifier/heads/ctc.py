@@ -93,6 +93,9 @@ class CTCHead(SummedHead):
             zero_infinity=True,  # An augmentation can make an input too short for its target.
         )
 
+    def graph_output(self, tokens: Tokens) -> Tensor:
+        return self.log_probabilities(tokens)
+
     def predict(self, tokens: Tokens) -> list[Tensor]:
         scores, lengths = self.log_probabilities(tokens).detach().cpu(), tokens.mask.sum(1).tolist()
         examples = [score[:length] for score, length in zip(scores, lengths, strict=True)]
@@ -128,6 +131,18 @@ class CTCHead(SummedHead):
     def describe_answer(self) -> str:
         search = f"a prefix beam search of width {self.beam_width}" if self.beam_width > 1 else "the best path"
         return f"The answer is decoded by {search}: logit 0 is the blank, and repeated symbols count once."
+
+    def describe_graph(self) -> list[str]:
+        search = (
+            f"The answer is found by a prefix beam search of width {self.beam_width} (Hannun et al. 2014)."
+            if self.beam_width > 1
+            else "Take the index with the largest value in each row, and keep one of equal neighbors."
+        )
+        return [
+            "`output` has one row per token: the natural logarithms of the probabilities of the blank, index 0, and of "
+            "the labels, from index 1. Ignore the rows of padding.",
+            f"{search} Remove the blanks.",
+        ]
 
 
 def prefix_beam_search(scores: NDArray[np.float32], width: int) -> list[int]:

@@ -150,6 +150,10 @@ class Head(Configurable, nn.Module, ABC):
             "--format folder"
         )
 
+    def describe_graph(self) -> list[str]:
+        """Return sentences on the steps from `graph_output`, which is called `output`, to the answer of `predict`."""
+        return [f"`output` is what the class `{type(self).__name__}` computes from the trunk's tokens."]
+
     @abstractmethod
     def metrics(self, predictions: Sequence[Any], targets: Sequence[Any]) -> Mapping[str, float]:
         """Compute the metrics of the predictions of a whole split, given the raw targets.

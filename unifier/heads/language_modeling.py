@@ -114,6 +114,13 @@ class LanguageModelingHead(Head):
         smoothing = self.label_smoothing if self.training else 0.0
         return projected_cross_entropy(to_compute_dtype(rows), self.output.weight, ids, smoothing)
 
+    def graph_output(self, tokens: Tokens) -> Tensor:
+        """Return the probabilities (B, N, V) of the id after each token."""
+        return self._logits(tokens.matrix.mT).softmax(-1)
+
+    def describe_graph(self) -> list[str]:
+        return ["`output` has one row per token: the probability of each id as the next id."]
+
     def predict(self, tokens: Tokens) -> list[SequenceScore]:
         """Return the likeliest token after each example. The loss of the example is unknown without its ids."""
         last = tokens.mask.sum(1) - 1

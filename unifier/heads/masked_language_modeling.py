@@ -154,6 +154,12 @@ class MaskedLanguageModelingHead(Head):
         special = torch.tensor(self._special, device=tokens.mask.device)
         return self.logits(tokens.matrix.mT).index_fill(-1, special, -math.inf).softmax(-1)
 
+    def describe_graph(self) -> list[str]:
+        return [
+            f"The id of a gap, `{MASK}`, is {self.mask_id}. The spaces before a gap are removed.",
+            "`output` has one row per token: the probability of each id. The answers are the rows of the gaps.",
+        ]
+
     def predict(self, tokens: Tokens) -> list[list[list[Candidate]]]:
         """Return the likeliest words for every token of each example."""
         return self._candidates(tokens, tokens.mask)

@@ -69,6 +69,16 @@ class MultiLabelNextHead(SummedHead):
         nats, steps = self._sums(tokens, target)
         return nats.sum() / steps.sum()
 
+    def graph_output(self, tokens: Tokens) -> Tensor:
+        """Return the probabilities (B, N, C) of the values that follow each token."""
+        return self.logits(tokens).mT.sigmoid()
+
+    def describe_graph(self) -> list[str]:
+        return [
+            "`output` has one row per token: the probability of each value of the next token. The answer is the row of "
+            "the last real token."
+        ]
+
     def predict(self, tokens: Tokens) -> list[Tensor]:
         """Return the probabilities (C,) of the values that follow the last token of each example."""
         last = tokens.mask.sum(1) - 1

@@ -65,13 +65,23 @@ class NextItemHead(SummedHead):
             history: The ids (B, M) of previous items. Negative ids are ignored.
         """
         last = tokens.mask.sum(1) - 1
-        hidden = tokens.matrix[torch.arange(len(last), device=last.device), :, last]
+        hidden = tokens.matrix[torch.arange(last.shape[0], device=last.device), :, last]
         with torch.autocast(hidden.device.type, enabled=False):  # In bfloat16, many scores would be equal.
             scores = nn.functional.linear(hidden.float(), self.embedding.weight[: self.num_items + 1])
         # The begin token is no item, so the begin token replaces negative ids and the mask.
         scores.scatter_(1, history.clamp(min=BEGIN_ITEM).where(history <= self.num_items, BEGIN_ITEM), -torch.inf)
         scores[:, BEGIN_ITEM] = -torch.inf
         return scores
+
+    def graph_output(self, tokens: Tokens) -> Tensor:
+        """Return the scores (B, V + 1) of the item after the last token. The begin token has the score -inf."""
+        return self.scores(tokens, torch.full_like(tokens.mask[:, :1], BEGIN_ITEM, dtype=torch.long))
+
+    def describe_graph(self) -> list[str]:
+        return [
+            "`output` has the score of each item number along the last axis, as the next item. Number 0 is no item.",
+            f"The answer consists of the {TOP} items with the largest scores, without the items of the input.",
+        ]
 
     def predict(self, tokens: Tokens) -> list[list[int]]:
         """Return the `TOP` items with the highest scores, which may be in the history."""

@@ -87,6 +87,13 @@ class RegressionHead(SummedHead):
     def predict(self, tokens: Tokens) -> list[Tensor]:
         return list(self._standardized(tokens).cpu().double() * self.std + self.mean)
 
+    def graph_output(self, tokens: Tokens) -> Tensor:
+        """Return the numbers (B, K) in the units of the targets, in float64."""
+        return self._standardized(tokens).double() * self.std + self.mean
+
+    def describe_graph(self) -> list[str]:
+        return [f"`output` has these numbers along the last axis: {', '.join(self.names)}."]
+
     def statistics(self, predictions: Sequence[Tensor], targets: Sequence[Any]) -> NDArray[np.float64]:
         """Return (n, 1 + 4 K): 1, and each number, its square, its absolute error and its squared error.
 

@@ -120,6 +120,9 @@ class ReplacedTokenDetectionHead(Head):
         """Return the probability (B, N) that each token was replaced."""
         return self._answer(tokens).sigmoid()
 
+    def describe_graph(self) -> list[str]:
+        return ["`output` is the probability that each token was replaced. Ignore padding and special ids."]
+
     def predict(self, tokens: Tokens) -> list[list[float]]:
         """Return the probability that a token was replaced, for each token of each example."""
         probabilities = self.graph_output(tokens)

@@ -103,6 +103,17 @@ class SegmentationHead(SummedHead):
         overlap, total = (shares * expected).sum((0, 2, 3)), (shares + expected).sum((0, 2, 3))
         return cross_entropy + 1 - ((2 * overlap + 1) / (total + 1)).mean()
 
+    def graph_output(self, tokens: Tokens) -> Tensor:
+        """Return the probabilities (B, C, H, W) of the classes of each pixel."""
+        return self.logits(tokens)[0].softmax(1)
+
+    def describe_graph(self) -> list[str]:
+        return [
+            "Axis 1 of `output` has the probabilities of the labels. The other axes are the example, the row and the "
+            "column of a pixel.",
+            "The answer of each pixel is the label with the largest probability. Ignore pixels outside the picture.",
+        ]
+
     def predict(self, tokens: Tokens) -> list[Tensor]:
         logits, sizes = self.logits(tokens)
         masks = logits.argmax(1).to(torch.uint8).cpu()

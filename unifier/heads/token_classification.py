@@ -105,6 +105,16 @@ class TokenClassificationHead(SummedHead):
         """Return the probabilities (B, N, C)."""
         return self.logits(tokens).softmax(-1)
 
+    def describe_graph(self) -> list[str]:
+        answer = (
+            "The answer is the sequence of labels with the largest product of probabilities in which every I-TYPE "
+            "follows B-TYPE or I-TYPE of the same type (Viterbi's algorithm)."
+        )
+        return [
+            "`output` has one row of probabilities of the labels per token. Ignore the rows of padding.",
+            answer if self.marks_entities else "The answer of each token is the label with the largest probability.",
+        ]
+
     def predict(self, tokens: Tokens) -> list[Tensor]:
         scores, lengths = self.logits(tokens).detach().log_softmax(-1).cpu(), tokens.mask.sum(1).tolist()
         if not self.marks_entities:

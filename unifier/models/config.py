@@ -5,7 +5,7 @@ from contextlib import suppress
 from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any, final, get_type_hints
+from typing import Any, final, get_origin, get_type_hints
 
 import numpy as np
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
@@ -208,14 +208,20 @@ def _check_types(cls: type, arguments: Mapping[str, Any], path: str) -> None:
         is_list = isinstance(value, list | tuple)
         if name in kinds and (value is None or is_list or isinstance(value, str | float | int)):
             try:
+                # In Python, a text is also a sequence of texts, such as the labels "01".
+                kind = kinds[name] | str if isinstance(value, str) and _is_sequence(kinds[name]) else kinds[name]
                 # JSON has no tuples, so a strict check would refuse a list for a tuple.
-                TypeAdapter(kinds[name], config=ConfigDict(arbitrary_types_allowed=True)).validate_python(
+                TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(
                     value, strict=not is_list
                 )
             except ValidationError as error:
                 raise InputError(f"{path}.{name}: {value!r} does not fit ({error.errors()[0]['msg']})") from error
             except PydanticUserError:  # Some types, such as dataclasses, have a configuration of their own.
                 continue
+
+
+def _is_sequence(kind: Any) -> bool:
+    return get_origin(kind) in (Sequence, Iterable)
 
 
 def file_name(folder: Path, name: str) -> Path:

@@ -23,8 +23,20 @@ from unifier.heads.head import Head
 from unifier.heads.text_generation import State, TextGenerationHead
 from unifier.models.folder import ModelTask
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers import Audio, InputError, Mixture, Tokenizer, Tokens, Units, pad_columns
+from unifier_tokenizers import (
+    Audio,
+    InputError,
+    ItemTokenizer,
+    Mixture,
+    PianoRollTokenizer,
+    PixelTokenizer,
+    Tokenizer,
+    Tokens,
+    Units,
+    pad_columns,
+)
 from unifier_tokenizers.errors import one_line
+from unifier_tokenizers.piano_roll import LOWEST_NOTE, NUM_NOTES
 from unifier_tokenizers.text import BOS, PAD
 
 UNIT_NAMES = ("values", "positions", "mask")
@@ -69,9 +81,13 @@ class Graph:
         from onnxruntime import InferenceSession
 
         with _quiet():
-            onnx = torch.onnx.export(
-                self.program, input_names=[*self.inputs], output_names=[*self.outputs], dynamo=True, verbose=False
-            )
+            try:
+                onnx = torch.onnx.export(
+                    self.program, input_names=[*self.inputs], output_names=[*self.outputs], dynamo=True, verbose=False
+                )
+            except torch.onnx.errors.OnnxExporterError as error:
+                reason = one_line(Exception(error.__cause__ or error))[:160]
+                raise InputError(f"the graph cannot be written as ONNX ({reason}): use --format torch") from error
             assert onnx is not None
             for value in (*onnx.model.graph.inputs, *onnx.model.graph.outputs):
                 assert value.name is not None
@@ -159,11 +175,7 @@ def trace_graphs(trunk: Trunk, task: ModelTask) -> dict[str, Graph]:
         if isinstance(task.head, TextGenerationHead):
             return _trace_decoder(trunk, task, task.head)
         batches = _example_batches(task)
-        return {"model": _trace("model", _AnswerGraph(trunk, task), UNIT_NAMES, batches, [_output_name(task.head)])}
-
-
-def _output_name(head: Head) -> str:
-    return "probabilities" if hasattr(head, "labels") else "output"
+        return {"model": _trace("model", _AnswerGraph(trunk, task), UNIT_NAMES, batches, ["output"])}
 
 
 def _trace_decoder(trunk: Trunk, task: ModelTask, head: TextGenerationHead) -> dict[str, Graph]:
@@ -219,6 +231,8 @@ def _example_batches(task: ModelTask) -> list[tuple[Tensor, ...]]:
         raise InputError(f"{type(task.tokenizer).__name__} cannot be exported as a graph: {refusal}")
     # torch.export takes lengths of 0 and 1 as fixed, so the traced examples are the longest.
     *short, longest = [by_length[length] for length in sorted(by_length)]
+    if isinstance(task.tokenizer, Mixture):
+        task.tokenizer.fix_layout(longest.values[None])
     others = [*short, longest]
     traced = [longest, *others[-3:-1], longest]
     return [pad_columns(part) for part in (traced, others[:1], others[-2:], [*others, longest])]
@@ -227,6 +241,8 @@ def _example_batches(task: ModelTask) -> list[tuple[Tensor, ...]]:
 def _example_input(reader: InputReader, tokenizer: Tokenizer, size: int) -> Any:
     """Return a random input, which grows with `size`."""
     random = np.random.default_rng(size)
+    if isinstance(tokenizer, PixelTokenizer):
+        return random.integers(0, 256, (tokenizer.side, tokenizer.side)).astype(np.uint8)
     if isinstance(reader, ImageReader):
         shape = (8 * size, 12 * size) if reader.channels == 1 else (8 * size, 12 * size, reader.channels)
         return random.integers(0, 256, shape).astype(np.uint8)
@@ -235,6 +251,10 @@ def _example_input(reader: InputReader, tokenizer: Tokenizer, size: int) -> Any:
         return Audio(torch.from_numpy(random.normal(scale=0.1, size=rate * size // 25)).float(), rate)
     if isinstance(reader, TextReader):
         return " ".join("abcdefgh"[k % 8] for k in range(size))
+    if isinstance(tokenizer, ItemTokenizer):
+        return random.integers(1, tokenizer.num_items + 1, size).tolist()
+    if isinstance(tokenizer, PianoRollTokenizer):
+        return [[LOWEST_NOTE + k % NUM_NOTES, LOWEST_NOTE + 2 * k % NUM_NOTES] for k in range(size)]
     if isinstance(reader, MixtureReader) and isinstance(tokenizer, Mixture):
         return {name: _example_input(part, tokenizer.members[name], size) for name, part in reader.members.items()}
     raise InputError(
@@ -277,7 +297,8 @@ def _variable_axes(part: int, batches: Sequence[Sequence[Tensor]]) -> dict[int, 
     """Return the names of the axes along which a tensor of the batches varies. Axis 0 is the batch."""
     shapes = [batch[part].shape for batch in batches]
     varied = [axis for axis in range(1, len(shapes[0])) if len({shape[axis] for shape in shapes}) > 1]
-    return {0: "batch"} | dict.fromkeys(varied, "length")
+    names = {2: "height", 3: "width"} if len(varied) > 1 else {}
+    return {0: "batch"} | {axis: names.get(axis, "length") for axis in varied}
 
 
 def _compare(title: str, found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:

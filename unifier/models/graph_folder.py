@@ -9,10 +9,8 @@ from typing import Any, Literal
 from torch import Tensor
 
 from unifier.files import write_json, write_text
-from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.head import Head
 from unifier.heads.text_generation import TextGenerationHead, max_target_length
-from unifier.heads.token_classification import TokenClassificationHead
 from unifier.models.card import describe_origin, join_sections
 from unifier.models.folder import CARD_FILE, StoredModel
 from unifier.models.graph import Graph, check_onnx_packages, trace_graphs
@@ -160,24 +158,12 @@ def _output_facts(head: Head) -> dict[str, Any]:
 
 def _answer(head: Head) -> Iterable[str]:
     """Yield the steps from the outputs of the graphs to the answer of `unifier predict`."""
-    labels = f"The entries along the last axis of `probabilities` are the labels in `{FACTS_FILE}`, in their order."
-    if isinstance(head, ClassificationHead):
-        yield f"{labels} The answer is the label with the largest probability."
-    elif isinstance(head, TaggingHead):
-        yield f"{labels} The answer consists of all labels with a probability of at least 0.5."
-    elif isinstance(head, TokenClassificationHead):
-        yield f"{labels} `probabilities` has one row per token. Ignore the rows of padding."
-        if head.marks_entities:
-            yield (
-                "The answer is the sequence of labels with the largest product of probabilities in which every I-TYPE "
-                "follows B-TYPE or I-TYPE of the same type (Viterbi's algorithm)."
-            )
-        else:
-            yield "The answer of each token is the label with the largest probability."
-    elif isinstance(head, TextGenerationHead):
+    if isinstance(head, TextGenerationHead):
         yield from _decoding(head)
-    else:
-        yield f"`output` is what the class `{type(head).__name__}` computes from the trunk's tokens."
+        return
+    if hasattr(head, "labels"):
+        yield f"The labels are in `{FACTS_FILE}`, in their order."
+    yield from head.describe_graph()
 
 
 def _decoding(head: TextGenerationHead) -> Iterable[str]:

@@ -1,14 +1,16 @@
 """A trunk of recurrent layers, which process the tokens one after another, and optionally a block of attention."""
 
-from typing import Literal, final
+from contextlib import nullcontext
+from functools import partial
+from typing import Literal, cast, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from unifier.nn.attention import AttentionMode, build_attention_mask
 from unifier.nn.block import Block
 from unifier.nn.precision import to_compute_dtype
+from unifier.nn.recurrence import run_padded
 from unifier.trunks.trunk import Trunk, check_depth, check_tokens, isolated_seed, numbered_layers
 from unifier_tokenizers import Dropout, InputError, Tokens
 from unifier_tokenizers.errors import check_choice
@@ -77,12 +79,15 @@ class RecurrentTrunk(Trunk):
             )
         x = tokens.matrix.transpose(1, 2)
         lengths = tokens.mask.sum(1).cpu()
-        with torch.autocast(x.device.type, enabled=False):
-            for layer, norm in zip(self.layers, self.norms, strict=True):
-                x = x + self.dropout(_run_padded(layer, norm(x.float()), lengths))
+        # torch.export cannot store a scan inside autocast, and exported graphs are in float32 anyway.
+        is_exporting = torch.compiler.is_exporting()
+        in_float32 = nullcontext if is_exporting else partial(torch.autocast, x.device.type, enabled=False)
+        with in_float32():
+            for layer, norm in zip(cast("list[nn.LSTM | nn.GRU]", self.layers), self.norms, strict=True):
+                x = x + self.dropout(run_padded(layer, norm(x.float()), tokens.mask, lengths))
         if self.block is not None:
             x = self.block(to_compute_dtype(x), build_attention_mask(tokens.mask, mode)).float()
-        with torch.autocast(x.device.type, enabled=False):
+        with in_float32():
             return tokens._replace(matrix=self.norm(x).transpose(1, 2))
 
     def layer_outputs(self) -> dict[str, nn.Module]:
@@ -114,14 +119,3 @@ def rnn_layers(
             if name.startswith("bias"):
                 parameter.detach()[dim : 2 * dim] = float(name.startswith("bias_ih"))
     return layers
-
-
-def _run_padded(layer: nn.Module, x: Tensor, lengths: Tensor) -> Tensor:
-    """Run recurrent layers on x (B, N, D) with `lengths` (B,) real tokens. The output at padding is 0."""
-    if torch.compiler.is_exporting():
-        raise InputError(
-            "RecurrentTrunk cannot be exported as a graph, because its number of steps depends on the input: use "
-            "another trunk, or --format folder"
-        )
-    packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-    return pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=x.shape[1])[0]
