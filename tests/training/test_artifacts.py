@@ -29,7 +29,7 @@ from unifier.heads.text_metrics import text_scores
 from unifier.training import artifacts
 from unifier.training.artifacts import collect_samples, scores_by_length
 from unifier.training.render import SAMPLE, THUMBNAIL, describe_input, render_input
-from unifier_tokenizers import InputError, Mixture, SubwordTokenizer, Tokenizer, Units, Vocabulary
+from unifier_tokenizers import InputError, Mixture, SubwordTokenizer, Tokenizer, Units, Vocabulary, WordTokenizer
 from unifier_tokenizers.audio import Audio
 from unifier_tokenizers.text import WORD_START
 
@@ -129,6 +129,8 @@ def test_mixture_shows_first_of_each_kind() -> None:
 def test_texts_and_numbers_are_described(raw: Any, text: str) -> None:
     assert describe_input(raw) == text
     assert render_input(raw, OtherTokenizer(D)) == {"input": text}
+    words = WordTokenizer(Vocabulary.fit(["a"], size=260), D)
+    assert render_input(("New", "York ."), words) == {"input": "New York ."}
 
 
 def test_samples_of_odd_inputs_are_named_or_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,15 @@ from unifier.heads.head import Head
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.token_classification import describe_labels
 from unifier.training.mask_figures import lay_over
-from unifier_tokenizers import InputError, Mixture, PatchTokenizer, PixelTokenizer, Tokenizer
+from unifier_tokenizers import (
+    InputError,
+    Mixture,
+    PatchTokenizer,
+    PixelTokenizer,
+    SubwordTokenizer,
+    Tokenizer,
+    WordTokenizer,
+)
 from unifier_tokenizers.audio import Audio, resample
 from unifier_tokenizers.image import to_array
 
@@ -71,6 +79,9 @@ def render_input(raw: Any, tokenizer: Tokenizer, limits: RenderLimits = SAMPLE) 
                 return {"audio": _sound_url(raw, limits)}
             return {"image": _picture_url(raw, limits)}
         return {}
+    is_text = isinstance(tokenizer, SubwordTokenizer | WordTokenizer)
+    if is_text and isinstance(raw, tuple | list) and all(isinstance(part, str) for part in raw):
+        raw = " ".join(raw)  # The words of a sentence, or the sentences of a text.
     text = describe_input(raw)
     return {"input": shorten(text, limits.letters)} if text else {}
 
