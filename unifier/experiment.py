@@ -122,7 +122,7 @@ class Training:
     start: str | None = None
     """Trained model whose weights training starts from: the folder of a run or a model, or hub:USER/NAME."""
     start_tokenizers: bool = True
-    """Start the tokenizers from the trained model too, if class, shapes and vocabulary are equal."""
+    """Start tokenizers, and heads that write texts, from the trained model too, if shapes and vocabulary are equal."""
     sampling_temperature: float = math.inf
     """Temperature T; a task with n examples gets a share of the budget that is proportional to n ** (1 / T)."""
     loss_weighting: LossWeighting = "fixed"

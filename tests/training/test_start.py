@@ -102,6 +102,27 @@ def test_text_classifier_takes_over_vocabulary_and_tokenizer(tmp_path: Path) -> 
         assert student.lineage["pretraining"] == pytest.approx(costs)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_writer_takes_over_an_equal_decoder(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("\n".join(f"note {k} of {k % 7} dogs and {k % 5} cats" for k in range(200)))
+    (tmp_path / "pairs.tsv").write_text("".join(f"note {k} of dogs.\tdogs {k}\n" for k in range(60)))
+    options: dict[str, Any] = {"steps": 1, "num_validations": 1, "out": tmp_path, "track": "off", "depth": 2, "dim": 16}
+    options |= {"vocabulary": 290, "heads": 2, "ffn_dim": 16}
+    spans = {"data": str(tmp_path / "notes.txt"), "objective": "spans", "piece_words": 8}
+    [pretrained] = run(load_experiment("pretrain"), **spans, **options)
+    given: dict[str, Any] = {"data": str(tmp_path / "pairs.tsv"), "how": "title", "start": str(pretrained.folder)}
+    summarization, frozen = load_experiment("summarization"), {"frozen": ("tokenizer", "head"), "trainable": "norms"}
+    [result] = run(summarization, **given, **frozen, **options)
+    assert (result.lineage["tokenizers"], result.lineage["heads"]) == (["pairs"], ["pairs"])
+    before, after = (weights(folder) for folder in (pretrained.folder, result.folder))
+    decoder = {name.replace(".notes", ".pairs"): weight for name, weight in before.items() if "heads." in name}
+    assert decoder
+    assert all(torch.equal(weight, after[name]) for name, weight in decoder.items())
+    [other] = run(summarization, **given, **options, decoder_depth=1)
+    assert "heads" not in other.lineage
+
+
 def tokenizer_of(folder: Path) -> SubwordTokenizer:
     """Return the tokenizer of a model with one task."""
     (task,) = load(folder).tasks.values()

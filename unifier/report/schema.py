@@ -90,6 +90,7 @@ class _Data(_Part):
 class _Lineage(_Part):
     start: Name = ""
     tokenizers: list[Name] = []
+    heads: list[Name] = []
     teachers: list[Name] = []
     pretraining: dict[Name, CostNumber] = {}
     counted: bool = True

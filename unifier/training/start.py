@@ -6,8 +6,10 @@ from typing import Any, NamedTuple, final
 from torch import Tensor, nn
 
 from unifier.experiment import Experiment
+from unifier.heads.head import Head
 from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead, Teacher
-from unifier.models.folder import WEIGHTS_FILE, StoredModel, find_model, read_config, read_model
+from unifier.heads.text_generation import TextGenerationHead
+from unifier.models.folder import WEIGHTS_FILE, ModelTask, StoredModel, find_model, read_config, read_model
 from unifier_tokenizers import InputError, PretrainedTextTokenizer, SubwordTokenizer, Tokenizer, WordTokenizer
 
 COSTS = ("tokens", "flops", "seconds")
@@ -27,8 +29,9 @@ class EarlierModel(NamedTuple):
 def load_start(experiment: Experiment, classes: Iterable[type] = ()) -> dict[str, Any]:
     """Load the weights of the model `start` into the trunk and the tokenizers. Return the lineage of the run.
 
-    The lineage names the trained model, its hash, the tasks whose tokenizers were loaded, and the teachers of the
-    heads. The lineage contains the cost of all training before the run. Without a trained model, the lineage is empty.
+    With the tokenizer, a head that writes texts is loaded too, if class, shapes and vocabulary are equal. The lineage
+    names the trained model, its hash, the tasks whose tokenizers or heads were loaded, and the teachers of the heads.
+    The lineage contains the cost of all training before the run. Without a trained model, the lineage is empty.
 
     Args:
         experiment: The experiment whose trunk and tokenizers are loaded.
@@ -46,12 +49,14 @@ def load_start(experiment: Experiment, classes: Iterable[type] = ()) -> dict[str
         return lineage
     stored = read_model(find_model(training.start), [*classes, *part_classes(experiment)])
     _load_trunk(training.start, experiment.trunk, stored.trunk)
-    started = [
-        name
-        for name, task in experiment.tasks.items()
-        if training.start_tokenizers and _load_tokenizer(name, task.tokenizer, stored)
-    ]
-    return {**lineage, "start": stored.name, "sha256": stored.sha256, "tokenizers": started}
+    started, heads = list[str](), list[str]()
+    for name, task in experiment.tasks.items() if training.start_tokenizers else ():
+        if (trained := _load_tokenizer(name, task.tokenizer, stored)) is not None:
+            started.append(name)
+            if _load_writer(task.head, trained.head):
+                heads.append(name)
+    lineage |= {"start": stored.name, "sha256": stored.sha256, "tokenizers": started}
+    return lineage | ({"heads": heads} if heads else {})
 
 
 def part_classes(experiment: Experiment) -> set[type]:
@@ -96,14 +101,26 @@ def _load_trunk(start: str, trunk: nn.Module, trained: nn.Module) -> None:
     trunk.load_state_dict(trained.state_dict())
 
 
-def _load_tokenizer(name: str, tokenizer: Tokenizer, stored: StoredModel) -> bool:
-    """Load the trained tokenizer with equal class, shapes and vocabulary. Return False without such a tokenizer."""
+def _load_tokenizer(name: str, tokenizer: Tokenizer, stored: StoredModel) -> ModelTask | None:
+    """Load the trained tokenizer with equal class, shapes and vocabulary, and return its task or None."""
     by_priority = sorted(stored.tasks.items(), key=lambda item: item[0] != name)
     for _, task in by_priority:
         if _is_equal(tokenizer, task.tokenizer):
             tokenizer.load_state_dict(task.tokenizer.state_dict())
-            return True
-    return False
+            return task
+    return None
+
+
+def _load_writer(head: Head, trained: Head) -> bool:
+    """Load a trained head that writes texts. Return False for other heads, and for unequal shapes or vocabularies."""
+    if not isinstance(head, TextGenerationHead) or type(head) is not type(trained):
+        return False
+    assert isinstance(trained, TextGenerationHead)
+    is_equal = head.vocabulary.codec.to_str() == trained.vocabulary.codec.to_str()
+    if not is_equal or _difference(head.state_dict(), trained.state_dict()) is not None:
+        return False
+    head.load_state_dict(trained.state_dict())
+    return True
 
 
 def _is_equal(tokenizer: Tokenizer, trained: Tokenizer) -> bool:
