@@ -1,4 +1,4 @@
-"""Language models, which predict the next character or subword of a text, or the next pixel of a picture."""
+"""Language models, which predict the next token of a text, pixel of a picture, or sample of a sound."""
 
 from inspect import signature
 from typing import Literal
@@ -7,17 +7,19 @@ import unifier as uf
 from unifier.augmentation import RandomWindow
 from unifier.datasets import (
     GrayPictures,
+    SoundPieces,
     TextPieces,
     create_image_dataset,
     create_long_text,
     independent_pixel_nats,
+    independent_sample_nats,
     modality_of,
 )
 from unifier.options import TrunkConfig
 
 TRUNK = TrunkConfig(depth=4, dim=128, dropout=0.0, positions="rotary", qk_norm=True, scaled_residual_init=True)
 TRAINING = uf.Training(optimizer="muon", learning_rate=6e-3, batch_tokens=4096, precision="bf16")
-MIN_TEXT_EPOCHS, MIN_PICTURE_EPOCHS = 10, 5
+MIN_TEXT_EPOCHS, MIN_PICTURE_EPOCHS, MIN_SOUND_EPOCHS = 10, 3, 3
 
 
 def language_model(
@@ -33,19 +35,24 @@ def language_model(
     trunk: TrunkConfig = TRUNK,
     training: uf.Training = TRAINING,
 ) -> uf.Experiment:
-    """Predict the next token of a text, or the next pixel of a picture.
+    """Predict the next token of a text, the next pixel of a picture, or the next sample of a sound.
 
     Args:
         data: tinyshakespeare, wiki_articles or a UTF-8 text file; nottingham_abc (tunes with control codes); mnist,
-            fashion_mnist or class folders of pictures.
+            fashion_mnist or class folders of pictures; fsdd_samples (spoken digits).
         level: Kind of token of a text: character, bpe or byte.
         vocabulary: Largest number of entries of the vocabulary of a text.
-        length: Number of tokens of a piece of a long text, which is the largest context without a memory.
+        length: Number of tokens of a piece of a long text or a sound, the largest context without a memory.
         memory: Number of tokens before a piece of a long text that the trunk also reads, as in Transformer-XL.
         tied: Use the transposed embedding of a text as the output projection.
         side: Height and width to which pictures are reduced, in pixels.
         grays: Number of grays to which pixels are rounded.
     """
+    if data == "fsdd_samples":
+        _refuse("sounds", level=level, vocabulary=vocabulary, memory=memory, tied=tied, side=side, grays=grays)
+        task = _next_sample(uf.datasets.FSDD(), length, trunk)
+        training = training.sized_for(task.source, data, minimum=MIN_SOUND_EPOCHS)
+        return uf.Experiment(trunk.build(causal=True), {data: task}, training)
     if modality_of(data) == "image":
         _refuse("pictures", level=level, vocabulary=vocabulary, length=length, memory=memory, tied=tied)
         source = create_image_dataset(data)
@@ -102,6 +109,15 @@ def _next_pixel(pictures: uf.Source, side: int, grays: int, trunk: TrunkConfig) 
     nats = uf.fitted("independent-pixels", lambda: independent_pixel_nats(pictures, tokenizer))
     head = uf.LanguageModelingHead(grays, trunk.dim, unit="pixel", context=side**2)
     return uf.Task(GrayPictures(pictures, nats), tokenizer, head, objective=uf.NextToken())
+
+
+def _next_sample(sounds: uf.Source, length: int, trunk: TrunkConfig) -> uf.Task:
+    """Return the task of predicting the 8-bit code of each sample of a sound from the samples before it."""
+    tokenizer = uf.SampleTokenizer(trunk.dim, positions=trunk.input_positions, length=length + 1, dropout=trunk.dropout)
+    nats = uf.fitted("independent-samples", lambda: independent_sample_nats(sounds, tokenizer))
+    pieces = SoundPieces(sounds, tokenizer.sample_rate, length, nats)
+    head = uf.LanguageModelingHead(tokenizer.num_codes, trunk.dim, unit="sample", context=length)
+    return uf.Task(pieces, tokenizer, head, objective=uf.NextToken())
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ from .tokenization import PianoRollTokenizer as PianoRollTokenizer
 from .tokenization import PixelTokenizer as PixelTokenizer
 from .tokenization import PositionalEncoding as PositionalEncoding
 from .tokenization import PretrainedTextTokenizer as PretrainedTextTokenizer
+from .tokenization import SampleTokenizer as SampleTokenizer
 from .tokenization import SubwordTokenizer as SubwordTokenizer
 from .tokenization import TextPiece as TextPiece
 from .tokenization import Tokenizer as Tokenizer

@@ -387,13 +387,13 @@ def _add_generate(generate: argparse.ArgumentParser) -> None:
         metavar="PROMPT",
         nargs="?",
         default="",
-        help="the start of the text, or the path of a picture or a MIDI file (default: none)",
+        help="the start of the text, or the path of a picture, a MIDI file or a sound (default: none)",
     )
     generate.add_argument(
         "--tokens",
         type=int,
         metavar="N",
-        help="the largest number of new tokens of a text (500) or steps of a tune (96)",
+        help="the number of new tokens of a text (at most 500), steps of a tune (96) or samples of a sound (4,000)",
     )
     generate.add_argument("--temperature", type=float, metavar="T", default=1.0, help="the softmax temperature (1)")
     generate.add_argument("--top-k", type=int, metavar="K", help="draw only from the K most probable tokens")
@@ -406,9 +406,9 @@ def _add_generate(generate: argparse.ArgumentParser) -> None:
     )
     generate.add_argument("--seed", type=int, default=0, help="the random seed; equal seeds give equal texts (0)")
     generate.add_argument(
-        "--out", metavar="DIR", type=Path, help="the folder for pictures and tunes (default: generated)"
+        "--out", metavar="DIR", type=Path, help="the folder for pictures, tunes and sounds (default: generated)"
     )
-    generate.add_argument("--count", type=int, metavar="N", help="the number of pictures or tunes (1)")
+    generate.add_argument("--count", type=int, metavar="N", help="the number of pictures, tunes or sounds (1)")
     generate.add_argument(
         "--keep", type=float, metavar="SHARE", help="the upper share of a given picture that is kept (0.5)"
     )
@@ -698,7 +698,9 @@ def act_generate(options: argparse.Namespace) -> None:
             _print_line(str(path))
         return
     if options.out is not None or given:
-        raise InputError("out, count and keep are for pictures and tunes, but a text is printed: leave them out")
+        raise InputError(
+            "out, count and keep are for pictures, tunes and sounds, but a text is printed: leave them out"
+        )
     for text in generate(model, task, options.prompt, sampling):
         sys.stdout.write(printable(text, keep="\n\t"))
         sys.stdout.flush()

@@ -11,14 +11,14 @@ from PIL import Image
 
 import unifier as uf
 from unifier.cli import main
-from unifier.data.inputs import ImageReader, MidiReader
+from unifier.data.inputs import AudioReader, ImageReader, MidiReader
 from unifier.data.midi_files import read_midi, write_midi
 from unifier.files import to_json
 from unifier.heads.continuation import CachedTrunk, continue_sequences
 from unifier.models.card import write_card
 from unifier.models.folder import ModelTask, StoredModel, write_model
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers import PianoRollTokenizer, PixelTokenizer
+from unifier_tokenizers import PianoRollTokenizer, PixelTokenizer, SampleTokenizer
 
 TUNE = [[60, 64], [60], [], [62, 100]]
 
@@ -28,6 +28,10 @@ def make_task(kind: str) -> ModelTask:
         head = uf.LanguageModelingHead(4, 16, unit="pixel", context=16)
         torch.nn.init.normal_(head.output.weight)
         return ModelTask(PixelTokenizer(16, side=4, grays=4), head, ImageReader(1), 16, objective=uf.NextToken())
+    if kind == "sounds":
+        head = uf.LanguageModelingHead(256, 16, unit="sample", context=16)
+        torch.nn.init.normal_(head.output.weight)
+        return ModelTask(SampleTokenizer(16), head, AudioReader(), 16, objective=uf.NextToken())
     head = uf.MultiLabelNextHead(88, 16, first_label=21)
     torch.nn.init.normal_(head.out.weight, std=0.3)
     return ModelTask(PianoRollTokenizer(16), head, MidiReader(1), 12, objective=uf.NextToken())
@@ -121,6 +125,20 @@ def test_tune_is_written_as_midi_and_as_sound(write: Any, tmp_path: Path) -> Non
     assert (tmp_path / "a-seed0.mid").read_bytes() == before
 
 
+@pytest.mark.slow
+def test_sound_is_continued(write: Any, tmp_path: Path) -> None:
+    codes = torch.arange(60, 190, 10)
+    given = np.asarray(SampleTokenizer(16).to_sound(codes).waveform)
+    soundfile.write(tmp_path / "a.wav", given, 8000, subtype="FLOAT")
+    arguments = (write("sounds"), tmp_path / "a.wav", "--tokens", 40, "--top-k", 9, "--out", tmp_path)
+    assert run(*arguments) == 0
+    samples, rate = soundfile.read(tmp_path / "a-seed0.wav", dtype="float32")
+    assert (len(samples), rate) == (len(codes) + 40, 8000)
+    assert np.abs(samples[: len(codes)] - given).max() < 2**-14
+    assert run(write("sounds"), "--tokens", 5, "--out", tmp_path) == 0
+    assert soundfile.info(str(tmp_path / "generated-seed0.wav")).frames == 5
+
+
 @pytest.mark.parametrize(
     ("kind", "arguments", "message"),
     [
@@ -129,6 +147,7 @@ def test_tune_is_written_as_midi_and_as_sound(write: Any, tmp_path: Path) -> Non
         ("tunes", ["--top-k", "3"], "top_k"),
         ("tunes", ["--temperature", "0"], "temperature"),
         ("tunes", ["--count", "0"], "count=0"),
+        ("sounds", [__file__], "test_generated_files"),
         ("pictures", [__file__], "test_generated_files"),
         ("pictures", ["--tokens", "3"], "tokens=3"),
         ("pictures", ["--keep", "1"], "keep=1"),

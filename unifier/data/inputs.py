@@ -23,6 +23,7 @@ from unifier_tokenizers import (
     PianoRollTokenizer,
     PixelTokenizer,
     PretrainedTextTokenizer,
+    SampleTokenizer,
     SubwordTokenizer,
     Tokenizer,
     WordTokenizer,
@@ -190,7 +191,7 @@ def reader_of(source: object, tokenizer: Tokenizer, *, marked: bool = False) -> 
         return ImageReader(1)
     if isinstance(tokenizer, PianoRollTokenizer):
         return MidiReader()
-    if isinstance(tokenizer, AudioTokenizer):
+    if isinstance(tokenizer, AudioTokenizer | SampleTokenizer):
         return AudioReader()
     return (
         TextReader(marked)

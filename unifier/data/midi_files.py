@@ -23,6 +23,9 @@ MAX_STEPS = 1 << 17
 TICKS_PER_BEAT = 480
 """Resolution of written files. A step is a whole number of ticks if 480 is divisible by the steps per beat."""
 
+BEAT_SECONDS = 0.5
+"""Duration of a beat in a written file and in a synthesized sound, which is the default tempo of MIDI."""
+
 VELOCITY = 80
 """Loudness of written notes, from 1 to 127."""
 
@@ -87,7 +90,7 @@ def _to_steps(path: Path, spans: Sequence[tuple[int, int, int]]) -> Steps:
 
 
 def write_midi(path: Path, steps: Sequence[Sequence[int]], steps_per_beat: int) -> None:
-    """Write a piece for piano, at 120 beats per minute. A note in successive steps is one long note.
+    """Write a piece for piano, with beats of `BEAT_SECONDS`. A note in successive steps is one long note.
 
     Args:
         path: The file.

@@ -42,6 +42,8 @@ from .plain_text import TextFile as TextFile
 from .plain_text import WikiArticles as WikiArticles
 from .polyphonic_music import PolyphonicMusic as PolyphonicMusic
 from .protein_ss import ProteinSS as ProteinSS
+from .sound_pieces import SoundPieces as SoundPieces
+from .sound_pieces import independent_sample_nats as independent_sample_nats
 from .summaries import SciTLDR as SciTLDR
 from .summaries import SummaryKind as SummaryKind
 from .summaries import TextsWithSummaries as TextsWithSummaries

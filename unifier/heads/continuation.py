@@ -93,6 +93,17 @@ def continue_pictures(
         pick: The function that picks the next id of each picture.
     """
     cached = CachedTrunk(tokenizer, trunk, tokenizer.side**2 + 1, pixel_positions(tokenizer.side))
-    rows, log_probs = torch.arange(len(values)), head.next_token_log_probs()
     count = tokenizer.side**2 + 1 - values.shape[1]
-    return continue_sequences(cached, values, count, lambda hidden: pick(log_probs(hidden), rows)[1])[:, 1:]
+    return continue_sequences(cached, values, count, id_sampler(head, pick, len(values)))[:, 1:]
+
+
+def id_sampler(head: LanguageModelingHead, pick: TokenPicker, count: int) -> Callable[[Tensor], Tensor]:
+    """Return a function that samples the next ids (B,) from the trunk's output (B, D).
+
+    Args:
+        head: The head.
+        pick: The function that picks the next id of each example.
+        count: B, the number of examples.
+    """
+    rows, log_probs = torch.arange(count), head.next_token_log_probs()
+    return lambda hidden: pick(log_probs(hidden), rows)[1]

@@ -1,4 +1,4 @@
-"""Pictures and tunes that a model generates, as files."""
+"""Pictures, tunes and sounds that a model generates, as files."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from PIL import Image
 from torch import Tensor
 
 from unifier.data.inputs import MidiReader
-from unifier.data.midi_files import write_midi
+from unifier.data.midi_files import BEAT_SECONDS, write_midi
 from unifier.data.synthesis import synthesize
-from unifier.heads.continuation import CachedTrunk, continue_pictures, continue_sequences
+from unifier.heads.continuation import CachedTrunk, continue_pictures, continue_sequences, id_sampler
 from unifier.heads.generation import token_sampler
 from unifier.heads.language_modeling import LanguageModelingHead
 from unifier.heads.multi_label_next import MultiLabelNextHead
@@ -24,17 +24,17 @@ from unifier.inference.evaluate import check_output_folder
 from unifier.inference.generate import GenerationOptions
 from unifier.inference.model import Model
 from unifier.inference.stream import encode_input
-from unifier_tokenizers import InputError, PianoRollTokenizer, PixelTokenizer
+from unifier_tokenizers import Audio, InputError, PianoRollTokenizer, PixelTokenizer, SampleTokenizer
 from unifier_tokenizers.errors import one_line
 
 DEFAULT_STEPS = 96
 """Default number of generated time steps of a tune."""
 
+DEFAULT_SAMPLES = 4000
+"""Default number of generated samples of a sound."""
+
 FIRST_CHORD = [48, 55, 60, 64]
 """The first time step of a tune without a prompt, because a model learns no distribution of first steps: C major."""
-
-BEAT_SECONDS = 0.5
-"""Duration of a beat in a written sound and in a written MIDI file."""
 
 
 @final
@@ -45,7 +45,7 @@ class FileOptions:
     out: Path
     """The folder, which is created. A file with an equal name is replaced."""
     count: int = 1
-    """The number of pictures or tunes. The seed of each is 1 above the seed before."""
+    """The number of pictures, tunes or sounds. The seed of each is 1 above the seed before."""
     keep: float = 0.5
     """The share of the rows of a given picture that is kept. The rows below are generated."""
 
@@ -58,22 +58,23 @@ class FileOptions:
 
 
 def generates_files(model: Model, task: str) -> bool:
-    """Return True if the task generates pictures or tunes."""
-    part = model.tasks[task]
-    return (isinstance(part.head, LanguageModelingHead) and isinstance(part.tokenizer, PixelTokenizer)) or (
-        isinstance(part.head, MultiLabelNextHead) and isinstance(part.tokenizer, PianoRollTokenizer)
-    )
+    """Return True if the task generates pictures, tunes or sounds."""
+    head, tokenizer = model.tasks[task].head, model.tasks[task].tokenizer
+    if isinstance(head, LanguageModelingHead):
+        return isinstance(tokenizer, PixelTokenizer | SampleTokenizer)
+    return isinstance(head, MultiLabelNextHead) and isinstance(tokenizer, PianoRollTokenizer)
 
 
 def generate_files(
     model: Model, task: str, prompt: str, options: GenerationOptions, files: FileOptions
 ) -> Iterator[Path]:
-    """Generate pictures or tunes, and yield the path of each written file.
+    """Generate pictures, tunes or sounds, and yield the path of each written file.
 
     Args:
         model: The model.
         task: The name of a task with `generates_files`.
-        prompt: The path of a picture whose upper part is kept, or of a MIDI file that is continued. "" means no prompt.
+        prompt: The path of a picture whose upper part is kept, or of a MIDI file or a sound that is continued. ""
+            means no prompt.
         options: The options of the sampling.
         files: The folder and the number of files.
 
@@ -83,11 +84,18 @@ def generate_files(
     given = _encode_prompt(model, task, prompt) if prompt else None
     generators = [torch.Generator().manual_seed(options.seed + k) for k in range(files.count)]
     paths = [files.out / f"{Path(prompt).stem or 'generated'}-seed{options.seed + k}" for k in range(files.count)]
-    if isinstance(model.tasks[task].tokenizer, PixelTokenizer):
+    tokenizer = model.tasks[task].tokenizer
+    if isinstance(tokenizer, PixelTokenizer):
         pictures = _generate_pictures(model, task, given, options, files.keep, generators)
         files.out.mkdir(parents=True, exist_ok=True)
         for path, picture in zip(paths, pictures, strict=True):
             yield _write(path.with_suffix(".png"), partial(Image.fromarray(picture).save, format="PNG"))
+        return
+    if isinstance(tokenizer, SampleTokenizer):
+        sounds = _generate_codes(model, task, given, options, generators)
+        files.out.mkdir(parents=True, exist_ok=True)
+        for path, codes in zip(paths, sounds, strict=True):
+            yield _write_sound(path, tokenizer.to_sound(codes))
         return
     rolls = _generate_rolls(model, task, given, options, generators)
     files.out.mkdir(parents=True, exist_ok=True)
@@ -96,13 +104,11 @@ def generate_files(
     for path, roll in zip(paths, rolls, strict=True):
         steps = PianoRollTokenizer.to_steps(roll)
         yield _write(path.with_suffix(".mid"), partial(write_midi, steps=steps, steps_per_beat=rate))
-        samples, sample_rate = synthesize(steps, BEAT_SECONDS / rate)
-        write_sound = partial(soundfile.write, data=np.asarray(samples), samplerate=sample_rate, format="WAV")
-        yield _write(path.with_suffix(".wav"), write_sound)
+        yield _write_sound(path, synthesize(steps, BEAT_SECONDS / rate))
 
 
 def _encode_prompt(model: Model, task: str, prompt: str) -> Tensor:
-    """Return the values (..., N) of the picture or the tune in a file."""
+    """Return the values (..., N) of the picture, the tune or the sound in a file."""
     encoded = encode_input(model.tasks[task], prompt)
     if isinstance(encoded, InputError):
         raise InputError(str(encoded) if prompt in str(encoded) else f"{prompt}: {encoded}") from encoded
@@ -146,6 +152,28 @@ def _generate_rolls(
     start = start.expand(len(generators), -1, -1)
     with model.inference_mode():
         return continue_sequences(cached, start, options.tokens or DEFAULT_STEPS, sample).cpu()
+
+
+def _generate_codes(
+    model: Model, task: str, given: Tensor | None, options: GenerationOptions, generators: Sequence[torch.Generator]
+) -> Tensor:
+    """Return the codes of sounds (B, N), which begin with the given ids (M,) after the begin token."""
+    part = model.tasks[task]
+    tokenizer, head = part.tokenizer, part.head
+    assert isinstance(tokenizer, SampleTokenizer)
+    assert isinstance(head, LanguageModelingHead)
+    pick = token_sampler(generators, temperature=options.temperature, top_k=options.top_k, top_p=options.top_p)
+    start = torch.tensor([tokenizer.num_codes], device=model.device) if given is None else given
+    cached = CachedTrunk(tokenizer, model.network.trunk, head.context or max(part.longest, 2))
+    start = start.expand(len(generators), -1)
+    with model.inference_mode():
+        sample = id_sampler(head, pick, len(generators))
+        return continue_sequences(cached, start, options.tokens or DEFAULT_SAMPLES, sample)[:, 1:].cpu()
+
+
+def _write_sound(path: Path, sound: Audio) -> Path:
+    data, rate = np.asarray(sound.waveform), sound.sample_rate
+    return _write(path.with_suffix(".wav"), partial(soundfile.write, data=data, samplerate=rate, format="WAV"))
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> Path:

@@ -15,6 +15,7 @@ from unifier_tokenizers import (
     PianoRollTokenizer,
     PixelTokenizer,
     PretrainedTextTokenizer,
+    SampleTokenizer,
     SubwordTokenizer,
     Tokenizer,
     WaveformTokenizer,
@@ -26,6 +27,7 @@ from unifier_tokenizers.mixture import HEADER, MIXED_DTYPES
 from unifier_tokenizers.normalization import SpectrogramNorm
 from unifier_tokenizers.piano_roll import LOWEST_NOTE, NUM_NOTES
 from unifier_tokenizers.positions import PositionalEncoding
+from unifier_tokenizers.samples import NUM_CODES
 from unifier_tokenizers.text import BOS, EOS, PAD, UNK
 from unifier_tokenizers.words import MAX_PIECES, UNITS
 
@@ -227,6 +229,16 @@ def _describe_pixels(tokenizer: PixelTokenizer, reader: InputReader, names: Name
     ]
 
 
+def _describe_samples(tokenizer: SampleTokenizer, reader: InputReader, names: Names) -> list[str]:
+    return [
+        f"The input is a sound. Mix its channels, and resample it to {tokenizer.sample_rate:,} Hz with torchaudio.",
+        "Clip the samples to -1 and 1, and convert them to 8-bit mu-law codes with torchaudio's mu_law_encoding. The "
+        f"values (int16, N) are {NUM_CODES}, the begin token, and then the codes. The positions (int64, 1 x N) count "
+        "from 0.",
+        *_describe_limit(tokenizer.encoding, "tokens"),
+    ]
+
+
 def _describe_items(tokenizer: ItemTokenizer, reader: InputReader, names: Names) -> list[str]:
     return [
         f"The input is a list of item numbers from 1 to {tokenizer.num_items:,}, the oldest first.",
@@ -263,6 +275,7 @@ DESCRIPTIONS: dict[type, Callable[[Any, InputReader, Names], list[str]]] = {
     PretrainedTextTokenizer: _describe_pretrained_text,
     PianoRollTokenizer: _describe_music,
     PixelTokenizer: _describe_pixels,
+    SampleTokenizer: _describe_samples,
     ItemTokenizer: _describe_items,
     Mixture: _describe_mixture,
 }
@@ -313,6 +326,8 @@ def preprocessing_facts(tokenizer: Tokenizer, reader: InputReader) -> dict[str, 
         facts |= {"lowest_note": LOWEST_NOTE, "notes": NUM_NOTES}
     elif isinstance(tokenizer, PixelTokenizer):
         facts |= {"begin": tokenizer.grays, "side": tokenizer.side, "grays": tokenizer.grays}
+    elif isinstance(tokenizer, SampleTokenizer):
+        facts |= {"begin": NUM_CODES, "sample_rate": tokenizer.sample_rate, "quantization": "mu-law, 8 bits"}
     elif isinstance(tokenizer, ItemTokenizer):
         facts |= {"begin": BEGIN_ITEM, "items": tokenizer.num_items}
     return facts

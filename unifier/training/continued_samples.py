@@ -10,6 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from unifier.data.inputs import MidiReader, reader_of
+from unifier.data.midi_files import BEAT_SECONDS
 from unifier.data.synthesis import SAMPLE_RATE, synthesize
 from unifier.experiment import Task
 from unifier.heads.continuation import CachedTrunk, continue_pictures, continue_sequences
@@ -24,10 +25,7 @@ from unifier_tokenizers import PianoRollTokenizer, PixelTokenizer
 HALF_STEPS = 16
 """Maximum number of time steps of a given half and of a generated half of a tune."""
 
-BEAT_SECONDS = 0.5
-"""Duration of a beat."""
-
-HIDDEN_COLOR = (178, 192, 212)
+UNKNOWN_COLOR = (178, 192, 212)
 """Color of the half of a picture that is not given."""
 
 TUNE = RenderLimits(seconds=60, sample_rate=SAMPLE_RATE, lossy=True)
@@ -72,7 +70,7 @@ def _continue_pictures(
     samples = list[dict[str, str]]()
     for original, new in zip(tokenizer.to_pixels(ids[:, 1:]), tokenizer.to_pixels(continued), strict=True):
         shown = np.repeat(original[:, :, None], 3, 2)
-        shown[rows:] = HIDDEN_COLOR
+        shown[rows:] = UNKNOWN_COLOR
         pictures = {"image": shown, "prediction_image": new, "target_image": original}
         urls = {name: render_input(Image.fromarray(each), tokenizer)["image"] for name, each in pictures.items()}
         samples.append({"marks": "continuation", **urls})
