@@ -101,6 +101,7 @@ def test_relative_paths_hold_in_another_folder(
     [
         ("settings.json", "study", [5, "", {"a": 1}, [5], ["gone.py:a"]]),
         ("settings.json", "name", ["another"]),
+        ("settings.json", "settings", [{"trunk": "\0"}, {"dim": -1}]),
         ("settings.json", "fitted", [{"vocabularies/en-de.json": "0"}, {"gone.json": "0"}]),
         ("numbers.json", "value", ["text", [1], None, True, 1e10, math.inf, math.nan]),
     ],
@@ -113,7 +114,7 @@ def test_broken_file_of_a_runs_experiment_is_named(
     stored = read_json(path) if path.exists() else {}
     for value in values:
         path.write_text(json.dumps({**stored, key: value}))
-        with pytest.raises(InputError):
+        with pytest.raises(InputError, match=f"copy|{key}"):
             _ = load(copy).experiment
 
 

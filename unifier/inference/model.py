@@ -24,7 +24,7 @@ from unifier.network import Network
 from unifier.nn.int8 import round_linear_layers
 from unifier.nn.precision import default_device
 from unifier.settings import list_settings
-from unifier.training.experiment_copy import warn_of_changed_experiment
+from unifier.training.experiment_copy import origin_of, warn_of_changed_experiment
 from unifier.trials.joint import merge_experiments, with_budget
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
@@ -253,9 +253,7 @@ def load_run_experiment(folder: Path) -> Experiment:
     """
     stored = read_json(folder / "settings.json", name=str, settings=dict)
     check_fitted(folder, stored)
-    origin = stored.get("study")
-    if not isinstance(origin, str | list) or not all(isinstance(part, str) for part in origin):
-        raise InputError(f"{folder / 'settings.json'}: broken (study must be FILE:name, or a list of FILE:name)")
+    origin = origin_of(folder, stored)
     warn_of_changed_experiment(folder, stored)
     with recording_fitted(folder), use_starting_folders(stored):
         if isinstance(origin, list):
@@ -287,4 +285,7 @@ def _load_experiment(folder: Path, reference: str, settings: Mapping[str, Any]) 
     # A comparison may vary the share of the training split, even if the experiment lacks the setting "share".
     known = list_settings(function)
     given = {name: value for name, value in settings.items() if name != SHARE or name in known}
-    return build_described(function, check_settings(function, given), Experiment)
+    try:
+        return build_described(function, check_settings(function, given), Experiment)
+    except InputError as error:
+        raise InputError(f"{folder / 'settings.json'}: {error}") from error

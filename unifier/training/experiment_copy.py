@@ -56,17 +56,31 @@ def warn_of_changed_experiment(folder: Path, settings: Mapping[str, Any]) -> Non
     Raises:
         InputError: The hashes or the names of the experiments in settings.json are broken.
     """
-    hashes, origin = settings.get(EXPERIMENT_ENTRY, {}), settings.get("study", "")
+    hashes = settings.get(EXPERIMENT_ENTRY, {})
     if not isinstance(hashes, Mapping):
         raise InputError(f"{folder / 'settings.json'}: broken ({EXPERIMENT_ENTRY} must be an object)")
-    if not isinstance(origin, str) and not (isinstance(origin, list) and all(isinstance(part, str) for part in origin)):
-        raise InputError(f"{folder / 'settings.json'}: broken (study must be a text or a list of texts)")
-    for name, file in _files(origin).items():
+    for name, file in _files(origin_of(folder, settings)).items():
         changed = Path(file).is_file() and sha256(Path(file).read_bytes()).hexdigest() != hashes.get(name)
         if name in hashes and changed:
             warnings.warn(
                 f"{file} has changed since the run started; its earlier content is {folder / name}", stacklevel=2
             )
+
+
+def origin_of(folder: Path, settings: Mapping[str, Any]) -> str | list[str]:
+    """Return the FILE:name of a run's experiment, one for each part of a joint run, or "" if no file contains it.
+
+    Args:
+        folder: The folder of the run.
+        settings: The content of the run's settings.json.
+
+    Raises:
+        InputError: The entry in settings.json is broken.
+    """
+    origin = settings.get("study", "")
+    if not isinstance(origin, str | list) or not all(isinstance(part, str) for part in origin):
+        raise InputError(f"{folder / 'settings.json'}: broken (study must be FILE:name, or a list of FILE:name)")
+    return origin
 
 
 def _files(origin: str | Sequence[str]) -> dict[str, str]:
