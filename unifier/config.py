@@ -110,7 +110,18 @@ def _load_file(path: Path) -> Any:
 DescribedT = TypeVar("DescribedT")
 
 
-RESERVED_NAMES = ("seed", "data_folder", "out", "track", "tensorboard", "loggers", "resume", "name")
+RESERVED_NAMES = (
+    "seed",
+    "data_folder",
+    "out",
+    "track",
+    "tensorboard",
+    "loggers",
+    "callbacks",
+    "trainer",
+    "resume",
+    "name",
+)
 """Parameter names of the function `run`, which are reserved. An experiment cannot have settings with reserved names."""
 
 

@@ -26,6 +26,7 @@ from unifier_tokenizers import InputError
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
+    from unifier.training.lightning_options import GivenCallback, GivenTrainer
     from unifier.training.trackers import CreateLogger, TrackMode
 
 
@@ -38,6 +39,8 @@ def run(
     track: "TrackMode | None" = None,
     tensorboard: bool = False,
     loggers: "Sequence[Logger | CreateLogger]" = (),
+    callbacks: "Sequence[GivenCallback]" = (),
+    trainer: "GivenTrainer | None" = None,
     resume: str | Path | None = None,
     name: str | None = None,
     **settings: Any,
@@ -54,6 +57,9 @@ def run(
         tensorboard: True to write event files for TensorBoard.
         loggers: Lightning loggers, or functions that create the logger of a run, such as
             `lambda run: CSVLogger(run.folder)`. A comparison needs functions.
+        callbacks: Lightning callbacks, or functions that create them. A comparison needs functions.
+        trainer: Arguments of Lightning's Trainer that do not change the plan of the run, such as
+            `{"profiler": "simple"}`, or a function that returns the arguments.
         resume: The folder of an interrupted run or comparison. The resumed run or comparison keeps its folder, settings
             and seed. With "auto", an unfinished run of the given name is resumed, and a finished run is only returned.
         name: The name of the run's folder. The default is a unique name.
@@ -74,6 +80,8 @@ def run(
             track=track,
             tensorboard=tensorboard,
             loggers=loggers,
+            callbacks=callbacks,
+            trainer=trainer,
             resume=resume,
             name=name,
         )[0]
@@ -89,6 +97,8 @@ def run_in_folder(
     tensorboard: bool,
     resume: str | Path | None,
     loggers: "Sequence[Logger | CreateLogger]" = (),
+    callbacks: "Sequence[GivenCallback]" = (),
+    trainer: "GivenTrainer | None" = None,
     name: str | None = None,
 ) -> tuple[list[Result], Path]:
     """Run an experiment or a comparison like `run`. Return the results and their folder."""
@@ -124,10 +134,13 @@ def run_in_folder(
                 return results, resume_folder
         # The trainer takes seconds to import, so it is imported only after the checks above.
         from unifier.training.fit import RunContext, fit
+        from unifier.training.lightning_options import LightningOptions
         from unifier.training.trackers import check_trackers
         from unifier.trials.runner import compare
 
         check_trackers(track, loggers, several_runs=comparison is not None)
+        options = LightningOptions(callbacks, trainer or {})
+        options.check(several_runs=comparison is not None)
         context = RunContext(
             out=runs,
             name=name,
@@ -135,6 +148,7 @@ def run_in_folder(
             wandb=track,
             tensorboard=tensorboard,
             loggers=loggers,
+            lightning=options,
             origin=experiment_reference(experiment),
         )
         if comparison is not None:

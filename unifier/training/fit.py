@@ -2,12 +2,14 @@
 
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, Protocol, final
+from typing import Any, Protocol, cast, final
 
 import lightning.pytorch as pl
 import torch
@@ -53,6 +55,7 @@ from unifier.training.experiment_copy import (
     warn_of_changed_experiment,
 )
 from unifier.training.lightning_module import UnifierModule
+from unifier.training.lightning_options import LightningOptions
 from unifier.training.loggers import MetricsFile, RunLoggers, TensorBoard, TrackedRun
 from unifier.training.memory import configure_allocator
 from unifier.training.result import DivergedError, Interrupted, Result, RunFailed, machine, source_commit, versions
@@ -93,6 +96,8 @@ class RunContext:
     tensorboard: bool = False
     loggers: Sequence[Logger | CreateLogger] = ()
     """Lightning loggers, or functions that create the Lightning logger of a run."""
+    lightning: LightningOptions = field(default_factory=LightningOptions)
+    """The user's own callbacks and arguments of Lightning's Trainer."""
     name: str | None = None
     """The name of the folder, or None for a unique name."""
     origin: str | Sequence[str] = ""
@@ -196,6 +201,11 @@ def _fit(
         experiment = build()
     name = experiment.name
     assert name is not None, "build_described gives every experiment a name"
+    if options := context.lightning.describe():
+        train = partial(cast(Any, train), given=context.lightning)
+    if earlier and (started := earlier.get("lightning", {})) != options:
+        change = f"from {started or 'none'} to {options or 'none'}"
+        warnings.warn(f"{resume}: the run's own callbacks and trainer arguments change {change}", stacklevel=2)
     if earlier and earlier["name"] != name:
         raise InputError(f'{resume} is a run of "{earlier["name"]}", so it cannot resume as a run of "{name}"')
     # A resumed run reads the weights from its checkpoint, and does not need the model from which the run started.
@@ -455,6 +465,7 @@ def write_run_settings(
         "fitted": hash_fitted(result.folder),
         EXPERIMENT_ENTRY: dict(copies),
         "lineage": result.lineage,
+        **({"lightning": options} if (options := context.lightning.describe()) else {}),
         **starting_folders(),
     }
     write_sealed_json(result.folder / "settings.json", content)

@@ -8,6 +8,7 @@ from typing import Any, final
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
 from unifier.data.dataloader import Batch, CostFn
@@ -259,8 +260,12 @@ class UnifierModule(Network, pl.LightningModule):
 
         Raises ValueError if the checkpoint has not the layout of this run. Lightning itself would skip missing parts.
         """
-        states = {callback.state_key: callback.state_dict() for callback in self.trainer.callbacks}  # pyright: ignore[reportAttributeAccessIssue]
-        check_layout(checkpoint["callbacks"], {key: state for key, state in states.items() if state}, "callbacks")
+        # The layout of the state of a user's own callbacks is unknown.
+        callbacks: list[Callback] = self.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
+        own = [callback for callback in callbacks if type(callback).__module__.startswith("unifier.")]
+        states = {callback.state_key: state for callback in own if (state := callback.state_dict())}
+        stored = {key: state for key, state in checkpoint["callbacks"].items() if key in states}
+        check_layout(stored, states, "callbacks")
         check_layout(checkpoint["loops"]["fit_loop"], self.trainer.fit_loop.state_dict(), "loops")
         schedule = self.configure_optimizers()["lr_scheduler"]["scheduler"].state_dict()
         check_layout(checkpoint["lr_schedulers"], [schedule], "lr_schedulers")

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, ProgressBar
@@ -27,6 +28,7 @@ from unifier.training.callbacks import (
 from unifier.training.checkpoint import load_weights, read_checkpoint
 from unifier.training.gradient_conflict import GradientConflict
 from unifier.training.lightning_module import UnifierModule
+from unifier.training.lightning_options import LightningOptions
 from unifier.training.loggers import RunLoggers
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
@@ -60,6 +62,7 @@ def train_and_test(
     held_out: Mapping[str, EvalDataLoader],
     speed: SpeedMonitor,
     done: int | None,
+    given: LightningOptions | None = None,
 ) -> dict[str, float]:
     """Train a model, then compute the scores of the best weights on the validation and test splits.
 
@@ -75,6 +78,7 @@ def train_and_test(
         held_out: The batches of "val" and "test".
         speed: The monitor that measures the speed of training.
         done: The number of steps that a resumed run has already made, or None for a new run.
+        given: The user's own callbacks and arguments of Lightning's Trainer.
 
     Returns:
         A mapping from "<split>/<task>/<metric>" to a score.
@@ -84,15 +88,19 @@ def train_and_test(
     last = BestOrLastCheckpoint(folder, "last")
     progress = create_progress()
     stop = GracefulStop(folder)
+    given = given or LightningOptions()
+    options: dict[str, Any] = {
+        "devices": 1,
+        "precision": "bf16-mixed" if uses_bf16(training) else "32-true",
+        "plugins": [AtomicCheckpointIO()],
+        "enable_model_summary": False,
+    }
     trainer = pl.Trainer(
         accelerator="auto",
-        devices=1,
-        precision="bf16-mixed" if uses_bf16(training) else "32-true",
         max_epochs=1,
         val_check_interval=1.0 if training.seconds is not None else validation_interval(training, len(batches)),
         accumulate_grad_batches=training.grad_accumulation,
         logger=loggers,
-        plugins=[AtomicCheckpointIO()],
         callbacks=[
             speed,
             best,
@@ -101,12 +109,13 @@ def train_and_test(
             *optional_callbacks(training, folder, num_tasks=len(model.tasks)),
             stop,
             progress,
+            *given.create_callbacks(),
         ],
         enable_progress_bar=isinstance(progress, ProgressBar),
         default_root_dir=folder,
         log_every_n_steps=1,
         num_sanity_val_steps=0,
-        enable_model_summary=False,
+        **given.create_arguments(folder, options, num_tasks=len(model.tasks)),
     )
     start = folder / "checkpoints" / "last.ckpt" if done else None
     batches.batches_done = (done or 0) * training.grad_accumulation
