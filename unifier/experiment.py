@@ -338,8 +338,10 @@ class Experiment:
             raise InputError(f"{start}: only a causal head with one pass has a memory; set memory=0")
         if task.augmentation is not None or task.tta is not None:
             raise InputError(f"{start}: pieces of a sequence must stay complete; leave out augmentation and tta")
-        if self.training.compile not in (None, "default"):
-            raise InputError(f"{start} with compile={self.training.compile}: CUDA graphs keep no memory; leave it out")
+        if self.training.compile is not None:
+            raise InputError(
+                f"{start} with compile={self.training.compile}: torch.compile keeps no memory; leave it out"
+            )
 
 
 def check_name(name: str) -> None:

@@ -97,7 +97,7 @@ def test_interrupted_run_resumes_with_its_memory(tmp_path: Path, monkeypatch: py
     [
         ({"memory": -1}, "memory=-1.*0 or more"),
         ({"augmentation": uf.augmentation.RandomWindow(8)}, "leave out augmentation"),
-        ({"compile": "max-autotune"}, "compile=max-autotune"),
+        ({"compile": "default"}, "compile=default"),
     ],
 )
 def test_impossible_memories_are_refused(settings: dict[str, Any], message: str) -> None:
