@@ -10,6 +10,7 @@ from unifier_tokenizers import (
     PianoRollTokenizer,
     PixelTokenizer,
     PretrainedTextTokenizer,
+    SampleTokenizer,
     SubwordTokenizer,
     Tokenizer,
     WordTokenizer,
@@ -23,6 +24,7 @@ MODALITY_TAGS = {
     PatchTokenizer: "image",
     PixelTokenizer: "image",
     AudioTokenizer: "audio",
+    SampleTokenizer: "audio",
     ItemTokenizer: "items",
     PianoRollTokenizer: "music",
 }
