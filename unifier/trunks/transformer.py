@@ -15,6 +15,7 @@ from unifier.trunks.memory import Memory
 from unifier.trunks.trunk import AttentiveTrunk, check_depth, check_tokens, isolated_seed, numbered_layers
 from unifier_tokenizers import InputError, Tokens, rope_frequencies
 from unifier_tokenizers.errors import check_choice, check_fraction
+from unifier_tokenizers.tokens import has_no_padding
 
 Size = Literal["tiny", "small", "base"]
 
@@ -174,7 +175,8 @@ class Transformer(AttentiveTrunk):
             if self.local is None
             else replace(self.local, causal=True).allows(queries[:, None], keys)
         )
-        mask = past & torch.cat([tokens.mask, memory.mask], 1)[:, None, None]
+        is_real = torch.cat([tokens.mask, memory.mask], 1)
+        mask = past[None, None] if has_no_padding(is_real) else past & is_real[:, None, None]
         angles = rope_frequencies(keys[None, None], self.head_dim) if self.rotary else None
         states: list[Tensor] = []
         for block, earlier in zip(self.blocks, memory.states, strict=True):
