@@ -78,7 +78,8 @@ def small_model(*kinds: str, trunk: str = "transformer", longest: int = 8, **tas
     for name, (tokenizer, head) in ({kind: PARTS[kind]() for kind in kinds} | tasks).items():
         for layer in (module for module in head.modules() if isinstance(module, torch.nn.Linear)):
             torch.nn.init.normal_(layer.weight)
-        made[name] = ModelTask(tokenizer, head, reader_of(None, tokenizer), longest)
+        reader = reader_of(None, tokenizer, marked=head.marked_text)
+        made[name] = ModelTask(tokenizer, head, reader, longest)
     return StoredModel("small", create_trunk(trunk, D, 1, 2, D), made, 2 * longest, {"scores": {}})
 
 

@@ -243,6 +243,7 @@ def test_inputs_of_a_folder_come_in_order(tmp_path: Path) -> None:
         ("caption", {"cat 1.png": picture(1)}),
         ("sound", {"a.wav": SOUND}),
         ("text", {"a.txt": "one two\n/six: 6\n"}),
+        ("words", {"a.txt": "one two\n"}),
         ("translation", {"a.txt": "one two\n"}),
         ("prefix", {"a.txt": "one two\n"}),
     ],

@@ -21,6 +21,7 @@ from unifier_tokenizers import (
     SubwordTokenizer,
     Tokens,
     Units,
+    WordTokenizer,
     pad_columns,
 )
 from unifier_tokenizers.audio import AudioTokenizer
@@ -80,7 +81,7 @@ class ExplainedText:
     steps: list[ExplainedStep]
 
 
-def explain_attention(model: Model, task: str, units: Units) -> InputAttention | None:
+def explain_attention(model: Model, task: str, units: Units, text: str = "") -> InputAttention | None:
     """Return the attention that the tokens of an input receive in the trunk's last layer.
 
     Return None for a trunk without attention, for a head that runs the trunk, for a mixture, and for an input of over
@@ -90,11 +91,14 @@ def explain_attention(model: Model, task: str, units: Units) -> InputAttention |
         model: The model.
         task: The name of the task.
         units: The encoded input.
+        text: The input, if the input is a text.
     """
     trunk, tokenizer, head = model.network.trunk, model.tasks[task].tokenizer, model.tasks[task].head
     if not has_input_attention(trunk, head) or units.values.shape[-1] > MAX_EXPLAINED_TOKENS:
         return None
-    if not isinstance(tokenizer, PatchTokenizer | AudioTokenizer | SubwordTokenizer | PretrainedTextTokenizer):
+    if not isinstance(
+        tokenizer, PatchTokenizer | AudioTokenizer | SubwordTokenizer | PretrainedTextTokenizer | WordTokenizer
+    ):
         return None
     with model.inference_mode():
         received = received_attention(trunk, head, embed_units(model, task, units))
@@ -102,6 +106,8 @@ def explain_attention(model: Model, task: str, units: Units) -> InputAttention |
     values = _rounded(received[located])
     if isinstance(tokenizer, SubwordTokenizer | PretrainedTextTokenizer):
         return InputAttention(values, tokens=tokenizer.vocabulary.tokens(units.values[located].tolist()))
+    if isinstance(tokenizer, WordTokenizer):
+        return InputAttention(values, tokens=tokenizer.words(text))
     if isinstance(tokenizer, AudioTokenizer):
         return InputAttention(values, seconds=_rounded(tokenizer.position_values(units)[0, located]))
     grid = tokenizer.patch_grid(units)

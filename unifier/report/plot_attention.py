@@ -26,6 +26,7 @@ from unifier_tokenizers import (
     SubwordTokenizer,
     Tokenizer,
     Units,
+    WordTokenizer,
 )
 from unifier_tokenizers.audio import AudioTokenizer
 from unifier_tokenizers.image import to_array
@@ -56,7 +57,7 @@ CHARACTER, LINE = 0.1, 0.42
 """Width of a character and height of a line of a text, in inches. The font has characters of equal width."""
 
 
-DRAWN_TOKENIZERS = (PatchTokenizer, AudioTokenizer, SubwordTokenizer, PretrainedTextTokenizer)
+DRAWN_TOKENIZERS = (PatchTokenizer, AudioTokenizer, SubwordTokenizer, PretrainedTextTokenizer, WordTokenizer)
 """Tokenizers whose inputs `draw_received` draws."""
 
 
@@ -89,6 +90,10 @@ def draw_received(path: Path, raw: Any, tokenizer: Tokenizer, units: Units, rece
             margin = tokenizer.tiles.stride[0] * tokenizer.frame_step / 2
             start, end = float(times[0]) - margin, float(times[-1]) + margin
         draw_over_audio(path, spectrogram, (start, end), times.numpy(), mean.numpy(), title)
+    elif isinstance(tokenizer, WordTokenizer):
+        words = tokenizer.words(raw)
+        has_spaces = tokenizer.split == "words"
+        draw_over_text(path, words, [k if has_spaces else 0 for k in range(len(words))], values.numpy(), title)
     else:
         assert isinstance(tokenizer, SubwordTokenizer | PretrainedTextTokenizer)
         ids = units.values[located].tolist()

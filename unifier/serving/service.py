@@ -20,7 +20,7 @@ from unifier.inference.predict import answers_of
 from unifier.inference.stream import encode_input
 from unifier.serving.batching import Batcher
 from unifier.serving.schema import LabelAnswer, PredictAnswer, Prediction, PredictRequest
-from unifier_tokenizers import InputError, PretrainedTextTokenizer, SubwordTokenizer, Units
+from unifier_tokenizers import InputError, PretrainedTextTokenizer, SubwordTokenizer, Units, WordTokenizer
 
 MAX_INPUTS = 256
 """Maximum number of inputs in a request."""
@@ -169,9 +169,13 @@ class PredictionService:
             prediction = Prediction(text=text or head.describe(result))
         if job.explain:
             (units,) = job.inputs
-            prediction.attention, prediction.size = explain_attention(self.model, job.task, units), job.size
+            text = task.reader.prepare(job.texts[number]) if job.texts else ""
+            prediction.attention = explain_attention(self.model, job.task, units, text)
+            prediction.size = job.size
             if isinstance(task.tokenizer, SubwordTokenizer | PretrainedTextTokenizer):
                 prediction.tokens = task.tokenizer.vocabulary.tokens(units.values.tolist())
+            if isinstance(task.tokenizer, WordTokenizer):
+                prediction.tokens = task.tokenizer.words(text)
             if isinstance(head, TextGenerationHead):
                 prediction.texts = explain_texts(self.model, job.task, units, NUM_TEXTS)
         return prediction
