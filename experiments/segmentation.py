@@ -7,7 +7,7 @@ from unifier.augmentation import FlipWithMask
 from unifier.datasets import create_mask_dataset
 from unifier.options import ImageFrontend, TrunkConfig
 
-FRONTEND = ImageFrontend(patch=4)
+FRONTEND = ImageFrontend(patch=4, stem=None)
 TRUNK = TrunkConfig(dim=128, depth=4, heads=4, ffn_dim=512, dropout=0.0, positions="rotary")
 TRAINING = uf.Training(optimizer="muon", learning_rate=5e-3, precision="bf16", batch_tokens=4096)
 EPOCHS = 40.0

@@ -1,8 +1,8 @@
-"""Modeling of symbolic music: which notes sound in the next time step."""
+"""Modeling of symbolic music: which notes sound in the next time step, or the notes of four voices one by one."""
 
 import unifier as uf
-from unifier.augmentation import Transpose
-from unifier.datasets import create_symbolic_music
+from unifier.augmentation import Transpose, TransposeVoices
+from unifier.datasets import JSBNotes, create_symbolic_music
 from unifier.options import TrunkConfig
 
 TRUNK = TrunkConfig(dim=128, depth=4, heads=4, ffn_dim=256, dropout=0.3, positions="rotary")
@@ -17,14 +17,24 @@ def symbolic_music(
     trunk: TrunkConfig = TRUNK,
     training: uf.Training = TRAINING,
 ) -> uf.Experiment:
-    """Predict the notes of the next time step of a piece.
+    """Predict the notes of the next time step of a piece, or the next note of four voices.
 
     Args:
-        data: jsb_chorales, nottingham, muse_data or piano_midi, or a folder of your own MIDI files.
+        data: jsb_chorales, nottingham, muse_data, piano_midi, jsb_notes (chorales in sixteenths, note by note), or a
+            folder of your own MIDI files.
         steps_per_beat: Number of time steps per beat of your own MIDI files; None means 2.
         transpose: Largest random shift of a training piece, in semitones; 0 means that pieces keep their key.
     """
     source = create_symbolic_music(data, steps_per_beat=steps_per_beat)
+    if isinstance(source, JSBNotes):
+        voices = uf.VoiceTokenizer(
+            trunk.dim, voices=source.voices, positions=trunk.input_positions, dropout=trunk.dropout
+        )
+        writer = uf.LanguageModelingHead(voices.num_ids, trunk.dim, unit="note")
+        shift = TransposeVoices(transpose) if transpose else None
+        task = uf.Task(source, voices, writer, augmentation=shift, objective=uf.NextToken())
+        training = training.sized_for(source, source.name)
+        return uf.Experiment(trunk.build(causal=True), {source.name: task}, training)
     tokenizer = uf.PianoRollTokenizer(trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
     head = uf.MultiLabelNextHead(
         tokenizer.num_notes, trunk.dim, first_label=tokenizer.lowest_note, dropout=trunk.dropout

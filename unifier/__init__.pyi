@@ -69,6 +69,7 @@ from .tokenization import Tokenizer as Tokenizer
 from .tokenization import Tokens as Tokens
 from .tokenization import Units as Units
 from .tokenization import Vocabulary as Vocabulary
+from .tokenization import VoiceTokenizer as VoiceTokenizer
 from .tokenization import WaveformTokenizer as WaveformTokenizer
 from .tokenization import WordTokenizer as WordTokenizer
 from .tokenization import check_choice as check_choice

@@ -18,7 +18,7 @@ from unifier.heads.continuation import CachedTrunk, continue_sequences
 from unifier.models.card import write_card
 from unifier.models.folder import ModelTask, StoredModel, write_model
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers import PianoRollTokenizer, PixelTokenizer, SampleTokenizer
+from unifier_tokenizers import PianoRollTokenizer, PixelTokenizer, SampleTokenizer, VoiceTokenizer
 
 TUNE = [[60, 64], [60], [], [62, 100]]
 
@@ -32,6 +32,10 @@ def make_task(kind: str) -> ModelTask:
         head = uf.LanguageModelingHead(256, 16, unit="sample", context=16)
         torch.nn.init.normal_(head.output.weight)
         return ModelTask(SampleTokenizer(16), head, AudioReader(), 16, objective=uf.NextToken())
+    if kind == "voices":
+        writer = uf.LanguageModelingHead(89, 16, unit="note")
+        torch.nn.init.normal_(writer.output.weight)
+        return ModelTask(VoiceTokenizer(16, voices=2), writer, MidiReader(4, 2), 12, objective=uf.NextToken())
     head = uf.MultiLabelNextHead(88, 16, first_label=21)
     torch.nn.init.normal_(head.out.weight, std=0.3)
     return ModelTask(PianoRollTokenizer(16), head, MidiReader(1), 12, objective=uf.NextToken())
@@ -111,15 +115,16 @@ def test_notes_are_drawn_with_their_probabilities() -> None:
 
 
 @pytest.mark.slow
-def test_tune_is_written_as_midi_and_as_sound(write: Any, tmp_path: Path) -> None:
-    write_midi(tmp_path / "a.mid", TUNE, 1)
-    arguments = (write("tunes"), tmp_path / "a.mid", "--tokens", 20, "--temperature", 0.6, "--out", tmp_path)
+@pytest.mark.parametrize(("kind", "rate"), [("tunes", 1), ("voices", 4)])
+def test_tune_is_written_as_midi_and_as_sound(write: Any, tmp_path: Path, kind: str, rate: int) -> None:
+    write_midi(tmp_path / "a.mid", TUNE, rate)
+    arguments = (write(kind), tmp_path / "a.mid", "--tokens", 20, "--temperature", 0.6, "--out", tmp_path)
     assert run(*arguments) == 0
-    steps = read_midi(tmp_path / "a-seed0.mid", 1)
+    steps = read_midi(tmp_path / "a-seed0.mid", rate)
     assert steps[:4] == TUNE
     assert 20 <= len(steps) <= 24
     sound = soundfile.info(str(tmp_path / "a-seed0.wav"))
-    assert sound.duration == pytest.approx(24 * 0.5, abs=0.1)
+    assert sound.duration == pytest.approx(24 * 0.5 / rate, abs=0.1)
     before = (tmp_path / "a-seed0.mid").read_bytes()
     assert run(*arguments) == 0
     assert (tmp_path / "a-seed0.mid").read_bytes() == before
@@ -145,6 +150,7 @@ def test_sound_is_continued(write: Any, tmp_path: Path) -> None:
         ("tunes", ["missing.mid"], "missing.mid"),
         ("tunes", [__file__], "MIDI"),
         ("tunes", ["--top-k", "3"], "top_k"),
+        ("voices", ["chord.mid"], "3 notes sound in step 0, but 2 voices"),
         ("tunes", ["--temperature", "0"], "temperature"),
         ("tunes", ["--count", "0"], "count=0"),
         ("sounds", [__file__], "test_generated_files"),
@@ -158,6 +164,8 @@ def test_sound_is_continued(write: Any, tmp_path: Path) -> None:
 def test_unusable_input_is_named_in_a_line(
     write: Any, tmp_path: Path, kind: str, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    write_midi(tmp_path / "chord.mid", [[60, 64, 67]], 4)
+    arguments = [str(tmp_path / each) if each == "chord.mid" else each for each in arguments]
     out = [] if "--out" in arguments else ["--out", tmp_path / "out"]
     assert run(write(kind), *arguments, *out) == 2
     captured = capsys.readouterr()
@@ -170,7 +178,11 @@ def test_unusable_input_is_named_in_a_line(
 def test_commands_read_pictures_and_midi_files(write: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Image.fromarray(np.arange(0, 256, 4).astype(np.uint8).reshape(8, 8)).save(tmp_path / "a.png")
     write_midi(tmp_path / "a.mid", TUNE, 1)
-    for kind, name, answer in (("pictures", "a.png", "nats per pixel"), ("tunes", "a.mid", "input,next")):
+    for kind, name, answer in (
+        ("pictures", "a.png", "nats per pixel"),
+        ("tunes", "a.mid", "input,next"),
+        ("voices", "a.mid", "nats per note"),
+    ):
         model, path = write(kind), str(tmp_path / name)
         for command in ("predict", "embed", "evaluate"):
             out = [] if command == "predict" else ["--out", str(tmp_path / f"{command}-{kind}.npy")]

@@ -25,4 +25,5 @@ from .tokens import NO_POSITION as NO_POSITION
 from .tokens import Tokens as Tokens
 from .tokens import Units as Units
 from .tokens import pad_columns as pad_columns
+from .voices import VoiceTokenizer as VoiceTokenizer
 from .words import WordTokenizer as WordTokenizer

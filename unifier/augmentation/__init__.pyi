@@ -9,4 +9,5 @@ from .mixup import RandomChoice as RandomChoice
 from .segmentation import FlipWithMask as FlipWithMask
 from .text import BpeDropout as BpeDropout
 from .transpose import Transpose as Transpose
+from .transpose import TransposeVoices as TransposeVoices
 from .window import RandomWindow as RandomWindow

@@ -150,9 +150,17 @@ class MidiReader(InputReader):
 
     steps_per_beat: int = 2
     """Number of time steps per beat."""
+    voices: int | None = None
+    """Number of voices, each with one note or a rest per step, the highest first. None means any number of notes."""
 
-    def __call__(self, path: Path) -> list[list[int]]:
-        return read_midi(path, self.steps_per_beat)
+    def __call__(self, path: Path) -> Sequence[Sequence[int | None]]:
+        steps = read_midi(path, self.steps_per_beat)
+        if self.voices is None:
+            return steps
+        for n, notes in enumerate(steps):
+            if len(notes) > self.voices:
+                raise InputError(f"{path}: {len(notes)} notes sound in step {n}, but {self.voices} voices are expected")
+        return [[*notes[::-1], *[None] * (self.voices - len(notes))] for notes in steps]
 
     def prepare(self, value: Any) -> Any:
         return self(Path(value)) if isinstance(value, str | Path) else value

@@ -17,6 +17,7 @@ from unifier.datasets.esc import ESC
 from unifier.datasets.fsdd import FSDD, SPEAKERS
 from unifier.datasets.gtzan import GTZAN
 from unifier.datasets.image_folder import ImageFolder
+from unifier.datasets.jsb_notes import JSBNotes
 from unifier.datasets.long_text import LongTextFile, LongWikiArticles, TinyShakespeare
 from unifier.datasets.midi_folder import MidiFolder
 from unifier.datasets.mnist import MNIST
@@ -206,24 +207,27 @@ def create_long_text(data: str) -> LongTextFile | TinyShakespeare | LongWikiArti
     return LONG_TEXTS[data]() if data in LONG_TEXTS else LongTextFile(_existing_path(data, LONG_TEXTS))
 
 
-def create_symbolic_music(data: str, *, steps_per_beat: int | None = None) -> PolyphonicMusic | MidiFolder:
+def create_symbolic_music(data: str, *, steps_per_beat: int | None = None) -> PolyphonicMusic | JSBNotes | MidiFolder:
     """Create a data set of symbolic music from its name, or from the path of a folder with MIDI files.
 
     Args:
-        data: The name of a `PolyphonicMusic`, or the path of a folder.
+        data: The name of a `PolyphonicMusic`, "jsb_notes", or the path of a folder.
         steps_per_beat: Number of time steps per beat of your own MIDI files. None means 2.
 
     Raises:
         InputError: `data` is neither a name nor an existing path, or `steps_per_beat` is given with a name.
     """
     names: tuple[Collection, ...] = get_args(Collection)
+    if data in (*names, JSBNotes.name) and steps_per_beat is not None:
+        raise InputError(f"steps_per_beat={steps_per_beat}: {data} has its own steps; set it only for MIDI files")
+    if data == JSBNotes.name:
+        return JSBNotes()
     for name in names:
-        if name != data:
-            continue
-        if steps_per_beat is not None:
-            raise InputError(f"steps_per_beat={steps_per_beat}: {data} has its own steps; set it only for MIDI files")
-        return PolyphonicMusic(name)
-    return MidiFolder(_existing_path(data, names), steps_per_beat=2 if steps_per_beat is None else steps_per_beat)
+        if name == data:
+            return PolyphonicMusic(name)
+    return MidiFolder(
+        _existing_path(data, (*names, JSBNotes.name)), steps_per_beat=2 if steps_per_beat is None else steps_per_beat
+    )
 
 
 def _existing_path(data: str, names: Iterable[str]) -> str:

@@ -24,8 +24,9 @@ from unifier.inference.evaluate import check_output_folder
 from unifier.inference.generate import GenerationOptions
 from unifier.inference.model import Model
 from unifier.inference.stream import encode_input
-from unifier_tokenizers import Audio, InputError, PianoRollTokenizer, PixelTokenizer, SampleTokenizer
+from unifier_tokenizers import Audio, InputError, PianoRollTokenizer, PixelTokenizer, SampleTokenizer, VoiceTokenizer
 from unifier_tokenizers.errors import one_line
+from unifier_tokenizers.voices import BEGIN_PIECE
 
 DEFAULT_STEPS = 96
 """Default number of generated time steps of a tune."""
@@ -61,7 +62,7 @@ def generates_files(model: Model, task: str) -> bool:
     """Return True if the task generates pictures, tunes or sounds."""
     head, tokenizer = model.tasks[task].head, model.tasks[task].tokenizer
     if isinstance(head, LanguageModelingHead):
-        return isinstance(tokenizer, PixelTokenizer | SampleTokenizer)
+        return isinstance(tokenizer, PixelTokenizer | SampleTokenizer | VoiceTokenizer)
     return isinstance(head, MultiLabelNextHead) and isinstance(tokenizer, PianoRollTokenizer)
 
 
@@ -97,12 +98,15 @@ def generate_files(
         for path, codes in zip(paths, sounds, strict=True):
             yield _write_sound(path, tokenizer.to_sound(codes))
         return
-    rolls = _generate_rolls(model, task, given, options, generators)
+    if isinstance(tokenizer, VoiceTokenizer):
+        tunes = _generate_voices(model, task, given, options, generators)
+    else:
+        rolls = _generate_rolls(model, task, given, options, generators)
+        tunes = [PianoRollTokenizer.to_steps(roll) for roll in rolls]
     files.out.mkdir(parents=True, exist_ok=True)
     reader = model.tasks[task].reader
     rate = reader.steps_per_beat if isinstance(reader, MidiReader) else MidiReader().steps_per_beat
-    for path, roll in zip(paths, rolls, strict=True):
-        steps = PianoRollTokenizer.to_steps(roll)
+    for path, steps in zip(paths, tunes, strict=True):
         yield _write(path.with_suffix(".mid"), partial(write_midi, steps=steps, steps_per_beat=rate))
         yield _write_sound(path, synthesize(steps, BEAT_SECONDS / rate))
 
@@ -152,6 +156,27 @@ def _generate_rolls(
     start = start.expand(len(generators), -1, -1)
     with model.inference_mode():
         return continue_sequences(cached, start, options.tokens or DEFAULT_STEPS, sample).cpu()
+
+
+def _generate_voices(
+    model: Model, task: str, given: Tensor | None, options: GenerationOptions, generators: Sequence[torch.Generator]
+) -> list[list[list[int]]]:
+    """Return the sounding notes of each step of pieces in several voices. The pieces begin with the given ids (N,)."""
+    part = model.tasks[task]
+    tokenizer, head = part.tokenizer, part.head
+    assert isinstance(tokenizer, VoiceTokenizer)
+    assert isinstance(head, LanguageModelingHead)
+    start = torch.tensor([BEGIN_PIECE], device=model.device) if given is None else given
+    count = (options.tokens or DEFAULT_STEPS) * tokenizer.voices
+    positions = tokenizer.note_positions(-(-(len(start) + count) // tokenizer.voices))
+    pick = token_sampler(generators, temperature=options.temperature, top_k=options.top_k, top_p=options.top_p)
+    tokenizer.encoding.check(positions)
+    cached = CachedTrunk(tokenizer, model.network.trunk, positions.shape[1], positions)
+    with model.inference_mode():
+        sample = id_sampler(head, pick, len(generators))
+        ids = continue_sequences(cached, start.expand(len(generators), -1), count, sample).cpu()
+    pieces = [tokenizer.to_steps(each) for each in ids]
+    return [[sorted({note for note in step if note is not None}) for step in piece] for piece in pieces]
 
 
 def _generate_codes(

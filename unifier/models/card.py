@@ -21,6 +21,7 @@ from unifier_tokenizers import (
     PretrainedTextTokenizer,
     SubwordTokenizer,
     Tokenizer,
+    VoiceTokenizer,
     WordTokenizer,
 )
 from unifier_tokenizers.audio import AudioTokenizer
@@ -33,6 +34,7 @@ INPUTS = {
     PixelTokenizer: ("a picture", '"picture.png"'),
     AudioTokenizer: ("a sound", '"sound.wav"'),
     PianoRollTokenizer: ("a piece of music", "[[60, 64], [62]]"),
+    VoiceTokenizer: ("a piece in several voices", "[[72, 67, 64, 48], [74, 67, None, 48]]"),
     ItemTokenizer: ("a sequence of items", "[3, 17]"),
 }
 """The noun of each modality, and an example of its input in Python."""

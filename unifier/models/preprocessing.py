@@ -18,6 +18,7 @@ from unifier_tokenizers import (
     SampleTokenizer,
     SubwordTokenizer,
     Tokenizer,
+    VoiceTokenizer,
     WaveformTokenizer,
     WordTokenizer,
 )
@@ -29,6 +30,7 @@ from unifier_tokenizers.piano_roll import LOWEST_NOTE, NUM_NOTES
 from unifier_tokenizers.positions import PositionalEncoding
 from unifier_tokenizers.samples import NUM_CODES
 from unifier_tokenizers.text import BOS, EOS, PAD, UNK
+from unifier_tokenizers.voices import BEGIN_PIECE, REST
 from unifier_tokenizers.words import MAX_PIECES, UNITS
 
 FACTS_FILE = "preprocessing.json"
@@ -218,6 +220,16 @@ def _describe_music(tokenizer: PianoRollTokenizer, reader: InputReader, names: N
     ]
 
 
+def _describe_voices(tokenizer: VoiceTokenizer, reader: InputReader, names: Names) -> list[str]:
+    return [
+        f"The input is a list of time steps, each a list of {tokenizer.voices} MIDI numbers or None for a rest.",
+        f"The values (int64, N) are {BEGIN_PIECE}, the begin token, and then an id for each voice of each step: {REST} "
+        f"for a rest, and otherwise the MIDI number minus {LOWEST_NOTE - 1}. The positions (int64, 2 x N) are the step "
+        f"and the voice of each note from 0, and {NO_POSITION} for the begin token.",
+        *_describe_limit(tokenizer.encoding, "steps"),
+    ]
+
+
 def _describe_pixels(tokenizer: PixelTokenizer, reader: InputReader, names: Names) -> list[str]:
     side, grays = tokenizer.side, tokenizer.grays
     return [
@@ -274,6 +286,7 @@ DESCRIPTIONS: dict[type, Callable[[Any, InputReader, Names], list[str]]] = {
     WordTokenizer: _describe_words,
     PretrainedTextTokenizer: _describe_pretrained_text,
     PianoRollTokenizer: _describe_music,
+    VoiceTokenizer: _describe_voices,
     PixelTokenizer: _describe_pixels,
     SampleTokenizer: _describe_samples,
     ItemTokenizer: _describe_items,
@@ -324,6 +337,8 @@ def preprocessing_facts(tokenizer: Tokenizer, reader: InputReader) -> dict[str, 
         facts["max_position"] = tokenizer.length
     elif isinstance(tokenizer, PianoRollTokenizer):
         facts |= {"lowest_note": LOWEST_NOTE, "notes": NUM_NOTES}
+    elif isinstance(tokenizer, VoiceTokenizer):
+        facts |= {"begin": BEGIN_PIECE, "rest": REST, "lowest_note": LOWEST_NOTE, "voices": tokenizer.voices}
     elif isinstance(tokenizer, PixelTokenizer):
         facts |= {"begin": tokenizer.grays, "side": tokenizer.side, "grays": tokenizer.grays}
     elif isinstance(tokenizer, SampleTokenizer):

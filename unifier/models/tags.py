@@ -13,6 +13,7 @@ from unifier_tokenizers import (
     SampleTokenizer,
     SubwordTokenizer,
     Tokenizer,
+    VoiceTokenizer,
     WordTokenizer,
 )
 from unifier_tokenizers.audio import AudioTokenizer
@@ -27,6 +28,7 @@ MODALITY_TAGS = {
     SampleTokenizer: "audio",
     ItemTokenizer: "items",
     PianoRollTokenizer: "music",
+    VoiceTokenizer: "music",
 }
 PIPELINES = {
     ("text", "classification"): "text-classification",
