@@ -42,6 +42,8 @@ def example(kind: str, size: int) -> Any:
             return Audio(random.normal(scale=0.1, size=2000 + 1500 * size).astype(np.float32), 16000)
         case "mixture":
             return {"caption": example("text", size), "image": example("picture", size)}
+        case "sentences":
+            return example("text", size).split()
         case "shop":
             return random.integers(1, 31, size).tolist()
         case "music":
@@ -64,7 +66,7 @@ def run_without_unifier(folder: Path, *arguments: object) -> list[Any]:
     [
         *((kind, "onnx", "transformer") for kind in ("picture", "sound", "translation", "prefix")),
         *((kind, "torch", "transformer") for kind in ("text", "tags", "translation", "caption", "words", "numbers")),
-        *((kind, "onnx", "transformer") for kind in ("mixture", "segmentation", "symbols", "music")),
+        *((kind, "onnx", "transformer") for kind in ("mixture", "segmentation", "symbols", "music", "sentences")),
         *(("shop", "torch", "transformer"), ("text", "onnx", "lstm"), ("text", "torch", "gru")),
     ],
 )

@@ -60,12 +60,18 @@ class SentenceSelectionHead(SummedHead):
         if len(units.positions) != 2 or int(target) > int(units.positions[1].max()):
             raise InputError("the input does not consist of the sentences of the target: give a sequence of sentences")
 
-    def logits(self, tokens: Tokens) -> Tensor:
-        """Return the scores (B, S) of up to S sentences. The score of a missing sentence is -inf."""
+    def logits(self, tokens: Tokens, size: int | None = None) -> Tensor:
+        """Return the scores (B, S) of up to S sentences. The score of a missing sentence is -inf.
+
+        Args:
+            tokens: The trunk's tokens (B, D, N).
+            size: S. None means the largest number of sentences of the texts.
+        """
         if tokens.positions.shape[1] != 2:
             raise InputError("the positions have no sentence numbers: give a sequence of sentences, not a text")
-        numbers = tokens.positions[:, 1].clamp(min=0)
-        belongs = functional.one_hot(numbers) * tokens.mask[..., None]  # B, N, S
+        numbers = tokens.positions[:, 1]
+        places = torch.arange(int(numbers.max()) + 1 if size is None else size, device=numbers.device)
+        belongs = (numbers[..., None] == places) & tokens.mask[..., None]  # B, N, S
         counts = belongs.sum(1)
         means = (tokens.matrix @ belongs.to(tokens.matrix.dtype)).mT / counts.clamp(min=1)[..., None]
         scores = in_float32(self.out, self.dropout(means))[..., 0]
@@ -74,6 +80,13 @@ class SentenceSelectionHead(SummedHead):
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
         """Return the mean cross-entropy of the best sentences, with their indices (B,)."""
         return functional.cross_entropy(self.logits(tokens), target)
+
+    def graph_output(self, tokens: Tokens) -> Tensor:
+        """Return the probabilities (B, N) of the sentences, of which a text has at most as many as tokens."""
+        return self.logits(tokens, tokens.mask.shape[1]).softmax(1)
+
+    def describe_graph(self) -> list[str]:
+        return ["`output` has the probability of each sentence, in their order. The answer is the likeliest sentence."]
 
     def predict(self, tokens: Tokens) -> list[int]:
         return self.logits(tokens).argmax(1).tolist()

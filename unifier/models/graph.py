@@ -250,7 +250,8 @@ def _example_input(reader: InputReader, tokenizer: Tokenizer, size: int) -> Any:
         rate = int(getattr(tokenizer, "sample_rate", 16_000))
         return Audio(torch.from_numpy(random.normal(scale=0.1, size=rate * size // 25)).float(), rate)
     if isinstance(reader, TextReader):
-        return " ".join("abcdefgh"[k % 8] for k in range(size))
+        words = ["abcdefgh"[k % 8] for k in range(size)]
+        return words if reader.sentences else " ".join(words)
     if isinstance(tokenizer, ItemTokenizer):
         return random.integers(1, tokenizer.num_items + 1, size).tolist()
     if isinstance(tokenizer, PianoRollTokenizer):

@@ -188,6 +188,9 @@ def display_name(name: str) -> str:
         "iou": "IoU",
         "dice": "Dice",
         "pixel_iou": "IoU of all pixels",
+        "rouge1": "ROUGE-1",
+        "rouge2": "ROUGE-2",
+        "rougeL": "ROUGE-L",
     }.get(name, name.replace("_", " "))
 
 
