@@ -1,9 +1,15 @@
 """Settings: the fields of setting groups are settings of the recipe."""
 
+import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
+import torch
 
+from unifier import Experiment, Training
+from unifier.config import check_settings
+from unifier.files import to_json
 from unifier.settings import REQUIRED, flatten, keyword_arguments, list_settings
 from unifier_tokenizers import InputError
 
@@ -88,6 +94,35 @@ def test_keyword_arguments_rebuild_groups() -> None:
     values = {name: setting.default for name, setting in list_settings(recipe).items()} | {"data": "a", "dim": 5}
     arguments = keyword_arguments(recipe, values)
     assert arguments == {"data": "a", "model": replace(Model(), dim=5), "head": Head(), "fold": None}
+
+
+def trained(*, training: Training = Training(steps=1, optimizer=torch.optim.SGD)) -> Experiment: ...  # noqa: B008
+
+
+def unstored(*, training: Training = Training(steps=1, optimizer=lambda groups, lr: 3)) -> Experiment: ...  # noqa: B008
+
+
+def test_function_is_stored_as_its_import_path() -> None:
+    stored = to_json(check_settings(trained, {"schedule": math.hypot}))
+    assert (stored["optimizer"], stored["schedule"]) == ("torch.optim.sgd.SGD", "math.hypot")
+    again = check_settings(trained, stored)
+    assert again == check_settings(trained, {"schedule": "math.hypot"})
+    assert (again["optimizer"]([torch.zeros(1)], lr=2).defaults["lr"], again["schedule"](3, 4)) == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "given"),
+    [
+        (trained, {"schedule": lambda step, steps: 1}),
+        (unstored, {}),
+        (trained, {"schedule": "math.none"}),
+        (trained, {"schedule": "os.path"}),
+        (trained, {"optimizer": "sgd"}),
+    ],
+)
+def test_function_without_import_path_is_refused(recipe: Any, given: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"the setting (schedule|optimizer)=.*(import path|function)"):
+        check_settings(recipe, given)
 
 
 @pytest.mark.parametrize("function", [lambda **options: options, lambda dim, /: dim], ids=["**", "positional"])

@@ -151,8 +151,9 @@ def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> di
             values[name] = parse_setting(name, given[name], setting.type)
         elif setting.default is REQUIRED:
             raise InputError(f"the setting '{name}' of {function.__name__} has no default: give {name}=VALUE")
-        else:
-            values[name] = setting.default
+        else:  # A function is stored by its import path.
+            default = setting.default
+            values[name] = parse_setting(name, default, setting.type) if callable(default) else default
     return values
 
 
@@ -251,7 +252,7 @@ def _convert_setting(name: str, value: Any, kind: Any) -> Any:
 
 def _reason(error: ValidationError) -> str:
     """Describe the expected type of a setting. For a union, describe all types of the union."""
-    first, *others = dict.fromkeys(detail["msg"] for detail in error.errors())
+    first, *others = dict.fromkeys(detail["msg"].removeprefix("Value error, ") for detail in error.errors())
     reason = ", or ".join([first, *(other.removeprefix("Input should be ") for other in others)])
     return f"{reason[0].lower()}{reason[1:]}"
 

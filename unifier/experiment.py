@@ -7,7 +7,7 @@ vocabulary. A loaded or resumed run reads the stored values from the run's folde
 import math
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -23,6 +23,7 @@ from unifier.files import read_json, write_json
 from unifier.heads.head import Head
 from unifier.nn.block import FeedForward
 from unifier.nn.lora import add_lora
+from unifier.settings import AnyFunction, Function
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, PositionalEncoding, Tokenizer, Vocabulary
 from unifier_tokenizers.errors import check_choice, check_fraction
@@ -83,14 +84,22 @@ class Training:
     """Largest number of input tokens in a batch, and largest number of target tokens, including padding."""
     grad_accumulation: int = 1
     """Number of batches whose gradients are averaged for one optimizer step."""
-    optimizer: OptimizerName = "adamw"
-    """"adamw", or "muon", which uses Muon for the matrices of the blocks and AdamW for all other parameters."""
+    optimizer: OptimizerName | AnyFunction = "adamw"
+    """"adamw", "muon" (Muon for the matrices of the blocks, AdamW for other parameters), or a function.
+
+    A function or a class, such as torch.optim.SGD, is called with the parameter groups and with the keyword argument
+    `lr`. Each group has its weight decay.
+    """
     learning_rate: float = 1e-3
     """Highest learning rate, which is reached at the end of the warm-up."""
     warmup_ratio: float = 0.1
     """Share of the budget during which the learning rate increases from 0 to its highest value."""
-    schedule: Schedule = "cosine"
-    """Learning rate after the warm-up: a "cosine" that ends at 0, "inverse_sqrt" (1 / sqrt(step)), or "constant"."""
+    schedule: Schedule | AnyFunction = "cosine"
+    """Learning rate after the warm-up: a "cosine" that ends at 0, "inverse_sqrt", "constant", or a function.
+
+    "inverse_sqrt" is 1 / sqrt(step). A function of the step and the number of steps returns the factor of the learning
+    rate. The function also replaces the warm-up.
+    """
     weight_decay: float = 0.01
     """Weight decay, which is applied only to parameters that are matrices."""
     grad_clip: float = 1.0
@@ -157,7 +166,11 @@ class Training:
             "loss_weighting": LossWeighting,
         }
         for name, choice in choices.items():
-            check_choice(name, getattr(self, name), get_args(choice))
+            if not callable(value := getattr(self, name)):
+                check_choice(name, value, get_args(choice))
+            elif not isinstance(value, Function):
+                with suppress(InputError):  # A lambda is possible if it is not the value of a setting.
+                    object.__setattr__(self, name, Function.of(value))
         if self.compile is not None:
             check_choice("compile", self.compile, get_args(CompileMode))
             if self.grad_accumulation > 1 and self.compile != "default":

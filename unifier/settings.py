@@ -10,11 +10,16 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
-from typing import Any, final, get_type_hints
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, final, get_type_hints
+
+from pydantic_core import PydanticCustomError, core_schema
 
 from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import one_line
 
 REQUIRED: Any = inspect.Parameter.empty
 """The value of `Setting.default` for a setting that has no default and must be given."""
@@ -35,6 +40,70 @@ class Setting:
     """The default value, or `REQUIRED` if the setting has no default value."""
     doc: str
     """The explanation of the setting in one line, or an empty text."""
+
+
+@final
+class Function:
+    """A function or a class as the value of a setting, stored as its import path, such as torch.optim.SGD.
+
+    Two values with equal import paths are equal.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Import the function. Raise InputError if no function has the path."""
+        try:
+            self.function = resolve_name(path)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise InputError(f"{path}: no function or class has this import path ({one_line(error)})") from error
+        if not callable(self.function):
+            raise InputError(f"{path} is not a function or a class")
+        self.path = path
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> "Function":
+        """Return the value for a function. Raise InputError for a lambda, and for others without an import path."""
+        path = f"{getattr(function, '__module__', None)}.{getattr(function, '__qualname__', '')}"
+        with suppress(InputError):
+            if (found := cls(path)).function is function:
+                return found
+        raise InputError(
+            f"{function!r} has no import path, so a resumed run could not find the function: define the function at "
+            "the top level of a file, or give it to Training inside the experiment's function"
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        return self.function(*args, **kwargs)
+
+    def __str__(self) -> str:
+        return self.path
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Function) and other.path == self.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: Any) -> core_schema.CoreSchema:
+        """Accept a function, or the text of an import path with a dot."""
+        return core_schema.no_info_plain_validator_function(cls._validate)
+
+    @classmethod
+    def _validate(cls, value: Any) -> "Function":
+        if isinstance(value, Function):
+            return value
+        if callable(value):
+            return cls.of(value)
+        if isinstance(value, str) and re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", value):
+            return cls(value)
+        raise PydanticCustomError("import_path", "a function or its import path, such as torch.optim.SGD")
+
+
+if TYPE_CHECKING:
+    AnyFunction = Callable[..., Any]  # In Python code, any function may be given.
+else:
+    AnyFunction = Function
 
 
 def list_settings(function: Callable[..., Any]) -> dict[str, Setting]:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import wandb
 
 from unifier.cli import main
@@ -24,9 +25,12 @@ import signal
 from unifier import ClassificationHead, Comparison, Experiment, PatchTokenizer, Task, Training, Transformer
 from unifier.datasets.digits import Digits
 
-steps_made = 0
+GIVEN, steps_made = Training(steps=6, batch_tokens=256, num_validations=1), 0
 
-def study(*, steps: int = 6, dim: int = 8) -> Experiment:
+def flat(step: int, steps: int) -> float:
+    return 0.5
+
+def study(*, dim: int = 8, training: Training = GIVEN) -> Experiment:
     def press(trunk, tokens, answer):
         global steps_made
         steps_made += trunk.training and len(tokens[0].mask) > 1
@@ -36,7 +40,7 @@ def study(*, steps: int = 6, dim: int = 8) -> Experiment:
     trunk = Transformer(dim, 1, 2, 8)
     trunk.register_forward_hook(press)
     task = Task(Digits(val=20, test=20), PatchTokenizer(dim, channels=1), ClassificationHead(Digits.labels, dim))
-    return Experiment(trunk, {"digits": task}, Training(steps=steps, batch_tokens=256, num_validations=1))
+    return Experiment(trunk, {"digits": task}, training)
 
 def both(*, seeds: tuple[int, ...] = (0, 1)) -> Comparison:
     return Comparison("both", [study], seeds=seeds, budget_unit="steps")
@@ -44,8 +48,8 @@ def both(*, seeds: tuple[int, ...] = (0, 1)) -> Comparison:
 
 
 def call(file: Path, out: Path, *arguments: str) -> int:
-    command = ["run", str(file), "--out", str(out), "--track", "off", "--name", "night", *arguments]
-    return main(command)
+    settings = ["optimizer=torch.optim.Adagrad", f"schedule={out.parent.name}.flat"]
+    return main(["run", str(file), "--out", str(out), "--track", "off", "--name", "night", *settings, *arguments])
 
 
 @pytest.fixture
@@ -80,6 +84,12 @@ def test_run_that_slurm_stops_is_continued(
     assert call(reference, tmp_path / "runs", "--resume", "auto", "--track", "offline") == 0
     result = read_json(folder / "result.json")
     assert (result["status"], result["budget"]["steps"]) == ("finished", 6)
+    assert result["settings"]["optimizer"] == "torch.optim.Adagrad"
+    assert result["settings"]["schedule"] == f"{file.stem}.flat"
+    assert call(reference, tmp_path / "whole") == 0
+    last = Path("checkpoints") / "last.ckpt"
+    weights, whole = (read_checkpoint(each / last)["state_dict"] for each in (folder, tmp_path / "whole/study/night"))
+    assert all(torch.equal(weights[name], whole[name]) for name in whole)
     wandb.teardown()
     assert len({path.name for path in folder.rglob(f"run-{tracking_id(folder)}.wandb")}) == 1
     assert len(list(folder.rglob("*.wandb"))) == 2, "each process has one offline part of the same run"

@@ -1,5 +1,6 @@
 """Each parameter has its own optimizer, two optimizers act as one, and the learning rate follows its schedule."""
 
+import math
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch import nn
 from torch.optim import AdamW, Muon, Optimizer
 
-from unifier import PrefixHead, Transformer
+from unifier import InputError, PrefixHead, Transformer
 from unifier.experiment import Schedule, Training
 from unifier.training import optimizers as module
 from unifier.training.optimizers import create_optimizer, learning_rate_factor, orthogonalize
@@ -32,6 +33,35 @@ def walk(parts: nn.ModuleDict, optimizer: Optimizer, *, first: int = 0, last: in
             generator = torch.Generator().manual_seed(100 * step + i)
             parameter.grad = torch.randn(parameter.shape, generator=generator)
         optimizer.step()
+
+
+def test_own_optimizer_and_schedule_replace_ours() -> None:
+    parts, alone = model(), model()
+    walk(parts, create(parts, optimizer=torch.optim.SGD, learning_rate=0.01))
+    matrices, others = ([p for p in alone.parameters() if (p.ndim >= 2) is is_matrix] for is_matrix in (True, False))
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    walk(alone, torch.optim.SGD(groups, lr=0.01))
+    assert all(map(torch.equal, parts.parameters(), alone.parameters()))
+    training = Training(steps=9, schedule=lambda step, steps: step / steps)
+    assert [learning_rate_factor(training, step, 9) for step in (0, 3, 9)] == [0, pytest.approx(1 / 3), 1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"optimizer": lambda groups, lr: 3}, "optimizer=.*int"),
+        ({"optimizer": lambda groups: 3}, "optimizer=.*lr"),
+        ({"optimizer": 3}, "optimizer 3"),
+        ({"schedule": lambda step, steps: math.nan}, "schedule=.*nan"),
+    ],
+)
+def test_wrong_optimizer_or_schedule_is_one_line(settings: dict[str, Any], named: str) -> None:
+    def use() -> None:
+        learning_rate_factor(Training(steps=1, **settings), 0, 1)
+        create(model(), **settings)
+
+    with pytest.raises(InputError, match=named):
+        use()
 
 
 def test_weight_decay_is_for_matrices_only() -> None:

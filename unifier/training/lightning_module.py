@@ -10,6 +10,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
+from torch.optim import AdamW
 
 from unifier.data.dataloader import Batch, CostFn
 from unifier.data.dataset import open_split
@@ -299,6 +300,8 @@ class UnifierModule(Network, pl.LightningModule):
         for group, expected in zip(restored.param_groups, new["optimizer"].param_groups, strict=True):
             check_layout(group, expected, "optimizer_states")
         for optimizer in getattr(restored, "parts", [restored]):
+            if not isinstance(optimizer, Muon | AdamW):
+                continue  # The state of a user's own optimizer has an unknown layout.
             names = {"momentum_buffer"} if isinstance(optimizer, Muon) else {"step", "exp_avg", "exp_avg_sq"}
             for weight, state in optimizer.state.items():
                 shapes = {getattr(value, "shape", None) for value in state.values()}

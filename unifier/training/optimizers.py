@@ -13,13 +13,15 @@ from torch.optim.lr_scheduler import LambdaLR
 from unifier.experiment import Training
 from unifier.nn.block import Block
 from unifier.nn.precision import has_fast_bfloat16
+from unifier_tokenizers import InputError
 
 
 def create_optimizer(training: Training, model: nn.Module, trunk: nn.Module) -> Optimizer:
     """Create the optimizer for all trainable parameters of a model.
 
     Weight decay applies only to matrices. With optimizer="muon", Muon optimizes the matrices of the trunk and of all
-    blocks (Jordan et al. 2024). AdamW optimizes all other parameters with the same learning rate.
+    blocks (Jordan et al. 2024). AdamW optimizes all other parameters with the same learning rate. A function is called
+    with the parameter groups and the learning rate.
     """
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     matrix_params = set[nn.Parameter]()
@@ -31,11 +33,24 @@ def create_optimizer(training: Training, model: nn.Module, trunk: nn.Module) -> 
         {"params": decayed, "weight_decay": training.weight_decay},
         {"params": [parameter for parameter in trainable if parameter.ndim < 2], "weight_decay": 0.0},
     ]
+    if callable(training.optimizer):
+        return _call_optimizer(training.optimizer, groups, training.learning_rate)
     adamw = AdamW(groups, lr=training.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=True)
     matrices = [parameter for parameter in trainable if parameter in matrix_params]
     if not matrices:
         return adamw
     return MuonWithAdamW(Muon(matrices, lr=training.learning_rate, weight_decay=training.weight_decay), adamw)
+
+
+def _call_optimizer(function: Callable[..., Any], groups: list[dict[str, Any]], learning_rate: float) -> Optimizer:
+    """Call the function of an optimizer. Raise InputError if the function fails or returns no optimizer."""
+    try:
+        optimizer = function([group for group in groups if group["params"]], lr=learning_rate)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"optimizer={function}: cannot be called with parameter groups and lr ({error})") from error
+    if not isinstance(optimizer, Optimizer):
+        raise InputError(f"optimizer={function} returned {type(optimizer).__name__}, which is not a torch optimizer")
+    return optimizer
 
 
 def create_schedule(training: Training, optimizer: Optimizer, total_steps: Callable[[], int]) -> LambdaLR:
@@ -45,6 +60,11 @@ def create_schedule(training: Training, optimizer: Optimizer, total_steps: Calla
 
 def learning_rate_factor(training: Training, step: int, total_steps: int) -> float:
     """Return the learning rate at a step, divided by the peak learning rate. The first step is 0."""
+    if callable(training.schedule):
+        factor = training.schedule(step, total_steps)
+        if not isinstance(factor, int | float) or not 0 <= factor < math.inf:
+            raise InputError(f"schedule={training.schedule}: a number of at least 0 is expected, not {factor!r}")
+        return factor
     warmup_steps = max(round(training.warmup_ratio * total_steps), 1)
     if step < warmup_steps:
         return (step + 1) / warmup_steps
