@@ -200,6 +200,16 @@ def test_filled_cache_is_enough_without_a_network(tmp_path: Path) -> None:
     assert not done.stderr
 
 
+def test_decoder_writes_from_a_pretrained_encoder(tmp_path: Path) -> None:
+    save_text_model("Bert", tmp_path / "bert")
+    (tmp_path / "pairs.tsv").write_text("".join(f"the dog sees {k} cats.\tcats {k}\n" for k in range(40)))
+    name = f"hf:{tmp_path / 'bert'}"
+    settings: dict[str, Any] = {"data": str(tmp_path / "pairs.tsv"), "how": "title", "tokenizer": name, "trunk": name}
+    small: dict[str, Any] = {"dim": 16, "decoder_depth": 1, "vocabulary": 300, "steps": 1, "num_validations": 1}
+    (result,) = uf.run(load_experiment("summarization"), out=tmp_path / "runs", track="off", **settings, **small)
+    assert "test/pairs/rouge1" in result.metrics
+
+
 def test_fine_tuned_model_loads_from_its_folder(tmp_path: Path) -> None:
     save_text_model("Bert", tmp_path / "bert", hidden_dropout_prob=0.0)
     table = tmp_path / "table.csv"
