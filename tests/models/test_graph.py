@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from PIL import Image
 import unifier as uf
 from tests.small_models import LABELS, PARTS, VOCABULARY, D, save_model, small_model
 from unifier.augmentation.image import image_tta
+from unifier.data.inputs import ImageReader
 from unifier.heads.head import Head
 from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import TokenClassificationHead
 from unifier.models.export import export_model
-from unifier.models.folder import ModelTask
+from unifier.models.folder import ModelTask, write_model
 from unifier.models.graph import trace_graphs
 from unifier.network import Network
 from unifier_tokenizers import Audio, InputError, Mixture, PatchTokenizer, SubwordTokenizer, WordTokenizer, pad_columns
@@ -98,12 +100,20 @@ def test_process_without_unifier_gets_the_same_numbers_and_texts(
 
 
 def test_program_written_from_the_card_answers_like_predict(tmp_path: Path) -> None:
-    picture, sound = tmp_path / "a.png", tmp_path / "b.wav"
+    picture, sound, turned = tmp_path / "a.png", tmp_path / "b.wav", tmp_path / "c.jpg"
     Image.fromarray(example("picture", 3)).save(picture)
     soundfile.write(sound, example("sound", 4).waveform, 16000)
-    for kind, value in (("picture", picture), ("sound", sound), ("translation", "three one two")):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # The camera was turned.
+    Image.fromarray(example("picture", 3)).resize((150, 83)).save(turned, exif=exif)
+    values = {"picture": picture, "sound": sound, "translation": "three one two", "resized": turned}
+    for kind, value in values.items():
         (tmp_path / kind).mkdir()
-        folder = save_model(tmp_path / kind, kind)
+        folder = save_model(tmp_path / kind, "picture" if kind == "resized" else kind)
+        if kind == "resized":
+            model = small_model("picture")
+            task = replace(model.tasks["picture"], reader=ImageReader(3, size=20))
+            write_model(Path(folder), replace(model, tasks={"picture": task}), "card")
         (answer,) = run_without_unifier(export_model(folder, tmp_path / f"{kind}-graph", "onnx"), value)
         (expected,) = uf.load(folder).predictions([value])
         if kind == "translation":

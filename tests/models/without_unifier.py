@@ -61,11 +61,13 @@ def load_graph(name: str) -> Graph:
 
 
 def encode_picture(path: str, facts: Mapping[str, Any]) -> tuple[Any, Any]:
-    from PIL import Image
+    from PIL import Image, ImageOps
 
-    with Image.open(path) as image:
-        image = image.convert("RGB" if facts["channels"] == 3 else "L")
-        if (side := facts["max_side"]) and max(image.size) > side:
+    with Image.open(path) as file:
+        if side := facts["max_side"]:
+            file.draft(None, (2 * side, 2 * side))
+        image = ImageOps.exif_transpose(file).convert("RGB" if facts["channels"] == 3 else "L")
+        if side and max(image.size) > side:
             image.thumbnail((side, side))
         pixels = np.asarray(image).reshape(image.height, image.width, -1)
     patch, stride = facts["patch"], facts["stride"]
