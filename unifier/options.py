@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
+from itertools import chain
 from typing import Any, Literal, final
 
 from unifier.augmentation.audio import audio_tta, augment_audio
@@ -15,7 +16,7 @@ from unifier.augmentation.image import augment_images, image_tta
 from unifier.augmentation.mixup import Mixup
 from unifier.data.cache import fit_once
 from unifier.data.dataloader import Augmentation, TestTimeAugmentation
-from unifier.data.source import BadExamples, LabeledSource, Source, readable_examples, target_of
+from unifier.data.source import BadExamples, LabeledSource, Source, data_folder, readable_examples, target_of
 from unifier.data.statistics import max_duration, median_duration, median_side
 from unifier.data.text_files import Duplicates
 from unifier.datasets.grammar import GrammarPairs
@@ -45,6 +46,8 @@ from unifier_tokenizers import (
     Vocabulary,
     WaveformTokenizer,
     WordTokenizer,
+    load_vectors,
+    vector_words,
 )
 from unifier_tokenizers.audio import AudioTokenizer
 from unifier_tokenizers.errors import check_choice
@@ -58,6 +61,8 @@ MAX_VOCABULARY_TEXTS = 1_000_000
 The selected examples are evenly spaced in the split. More examples would cost time, but would hardly change the
 vocabulary.
 """
+MAX_VECTOR_WORDS = 2_000_000
+"""The largest number of words of a vocabulary with word vectors."""
 MAX_FITTED_IMAGES = 2000
 """The largest number of pictures for the pixels' mean and standard deviation, evenly spaced in the split."""
 LONG_CLIP = 10.0
@@ -621,6 +626,46 @@ class DecoderConfig:
     """Width of the beam search; 1 means greedy search."""
     length_penalty: float = 1.2
     """Exponent p: a text's score is its log-probability divided by length ** p."""
+
+
+def load_word_vectors(
+    name: str, source: Source, files: str, trunk: TrunkConfig, training: Training, *, learned: bool = False
+) -> SubwordTokenizer:
+    """Create a tokenizer of words whose embeddings are given word vectors.
+
+    The vocabulary contains all words of the training inputs and of the vectors, in lower case if the vectors contain no
+    capital letters. A loaded or resumed run reads the vocabulary from the run's folder.
+
+    Args:
+        name: The name under which the run stores the vocabulary.
+        source: The texts.
+        files: The files of the vectors (see `load_vectors`), or "glove" for the data folder word_vectors.
+        trunk: The settings of the trunk.
+        training: The setting `bad_examples`.
+        learned: Train the vectors, too.
+    """
+    if files == "glove":
+        folder = data_folder("word_vectors")
+        files = f"{folder / 'glove_100d_20k.npz'},{folder / 'glove_words.txt'}"
+
+    def learn() -> Vocabulary:
+        words = vector_words(files)
+        train = readable_examples(
+            source.split("train"), bad_examples=training.bad_examples, max_examples=MAX_VOCABULARY_TEXTS
+        )
+        texts = chain((example.input for example in train), words)
+        lowercase = all(word == word.lower() for word in words)
+        return Vocabulary.fit(texts, size=MAX_VECTOR_WORDS, level="word", lowercase=lowercase)
+
+    vocabulary = fitted(name, learn)
+    return SubwordTokenizer(
+        vocabulary,
+        trunk.dim,
+        positions=trunk.input_positions,
+        dropout=trunk.dropout,
+        vectors=load_vectors(files, vocabulary),
+        freeze_vectors=not learned,
+    )
 
 
 def learn_vocabulary(

@@ -218,6 +218,8 @@ def test_language_model_reads_learned_positions(tmp_path: Path) -> None:
         ("speech_recognition", {"data": "voice_prompts", "train": 9}, "train=9"),
         ("speech_recognition", {"data": "voice_prompts_fr", "longer": None}, "longer=None"),
         ("speech_recognition", {"train": 0}, "train=0"),
+        ("text_classification", {"train_vectors": True}, "train_vectors"),
+        ("text_classification", {"vectors": "glove", "level": "word"}, "level"),
     ],
     ids=str,
 )

@@ -8,13 +8,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from unifier.datasets import GrammarPairs
-from unifier_tokenizers import InputError, MarkedText, SubwordTokenizer, Vocabulary, check_tokenizer, load_vectors
+from unifier_tokenizers import (
+    InputError,
+    MarkedText,
+    SubwordTokenizer,
+    Vocabulary,
+    check_tokenizer,
+    load_vectors,
+    vector_words,
+)
 from unifier_tokenizers.positions import PositionKind
 from unifier_tokenizers.text import EOS, MIN_VOCABULARY, SPECIALS, UNK, WORD_START, Level
 
@@ -311,6 +320,30 @@ def test_load_vectors_reads_both_formats(header: bool, level: Level, tmp_path: P
     assert len(others.unique(dim=0)) == len(others), "missing words must get different vectors"
     assert torch.equal(table, load_vectors(path, vocabulary))
     check_tokenizer(SubwordTokenizer(vocabulary, D, vectors=table), TEXTS)
+
+
+@pytest.mark.parametrize("suffix", ["npz", "npy"])
+def test_load_vectors_reads_an_array_beside_its_words(suffix: str, tmp_path: Path) -> None:
+    given = {"two": [3.0, -4.0, 0.5], "girl": [1.0, 2.5, -2.0], "größe": [1.0, 1.0, 1.0]}
+    array, words, text = tmp_path / f"a.{suffix}", tmp_path / "words.txt", write_vectors(tmp_path / "a.txt", given)
+    numbers = np.array([*given.values()], np.float16)
+    np.savez(array, vectors=numbers) if suffix == "npz" else np.save(array, numbers)
+    words.write_text("".join(f"{word}\n" for word in given), encoding="utf-8")
+    assert vector_words(text) == vector_words(f"{array},{words}") == [*given]
+    vocabulary = Vocabulary.fit([*TEXTS, *given], size=300, level="word", lowercase=True)
+    assert vocabulary.encode("TWO Größe") == vocabulary.encode("two größe")
+    table = load_vectors(f"{array},{words}", vocabulary)
+    assert torch.equal(table, load_vectors(text, vocabulary))
+    assert SubwordTokenizer(vocabulary, D, vectors=table, freeze_vectors=False).embedding.weight.requires_grad
+    for bad, message in (
+        (f"{words},{words}", "NumPy"),
+        (f"{array},{text}x", "txtx"),
+        (f"{array},{__file__}", "3 vectors"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load_vectors(bad, vocabulary)
+    with pytest.raises(InputError, match="lowercase"):
+        Vocabulary.fit(TEXTS, size=300, lowercase=True)
 
 
 @pytest.mark.parametrize(

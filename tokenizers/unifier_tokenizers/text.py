@@ -6,11 +6,13 @@ import os
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, groupby
 from pathlib import Path
 from typing import Literal, NamedTuple, Self, final
+from zipfile import BadZipFile
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -117,7 +119,15 @@ class Vocabulary(StoredFile):
         self.__init__(state["codec"])  # A pickled codec loses its option.
 
     @classmethod
-    def fit(cls, texts: Iterable[str], *, size: int = 8000, level: Level = "bpe", extra: Sequence[str] = ()) -> Self:
+    def fit(
+        cls,
+        texts: Iterable[str],
+        *,
+        size: int = 8000,
+        level: Level = "bpe",
+        extra: Sequence[str] = (),
+        lowercase: bool = False,
+    ) -> Self:
         """Learn a vocabulary.
 
         Args:
@@ -125,6 +135,7 @@ class Vocabulary(StoredFile):
             size: The maximum number of entries, including the four special entries, any bytes and the extra entries.
             level: The kind of subword.
             extra: The names of extra entries, such as "<mask>". The extra entries get the last ids.
+            lowercase: Convert all texts to lower case, at level "word" only.
 
         Raises:
             InputError: If the size is too small for the level, if all texts are empty, or if a text is not valid
@@ -133,6 +144,8 @@ class Vocabulary(StoredFile):
         minimum = MIN_VOCABULARY[check_choice("level", level, tuple(MIN_VOCABULARY))] + len(extra)
         if size < minimum:
             raise InputError(f'size={size} is too small for level "{level}": use at least {minimum} entries')
+        if lowercase and level != "word":
+            raise InputError(f'lowercase=True: only level "word" reads texts in lower case, not level "{level}"')
         size -= len(extra)
         names = "|".join(map(re.escape, sorted(extra, key=len, reverse=True)))
         # A list of all texts might not fit into memory.
@@ -142,7 +155,7 @@ class Vocabulary(StoredFile):
             raise InputError("no text has any characters, so no vocabulary can be learned: give at least one sentence")
         texts = map(_check_unicode, chain([first], texts))
         if level == "word":
-            codec = _word_codec(texts, size)
+            codec = _word_codec(texts, size, lowercase=lowercase)
         elif level == "character":
             codec = _character_codec(texts, size)
         elif level == "wordpiece":
@@ -188,7 +201,8 @@ class Vocabulary(StoredFile):
             folder: The folder, which is created.
         """
         codec = hf.Tokenizer.from_str(self.codec.to_str())
-        codec.normalizer = normalizers.Prepend(" ")
+        lower = [codec.normalizer] if codec.normalizer is not None else []
+        codec.normalizer = normalizers.Sequence([*lower, normalizers.Prepend(" ")])
         steps = [codec.decoder, decoders.Strip(" ", 1, 0)] if codec.decoder is not None else []
         if steps:
             codec.decoder = decoders.Sequence(steps)
@@ -321,6 +335,7 @@ class SubwordTokenizer(Tokenizer):
         length: int = 512,
         dropout: float = 0.0,
         vectors: Tensor | None = None,
+        freeze_vectors: bool = True,
         begin: bool = False,
         end: bool = True,
     ) -> None:
@@ -332,8 +347,9 @@ class SubwordTokenizer(Tokenizer):
             positions: The kind of positional encoding.
             length: The maximum number of subwords of a text, for positions="learned" only.
             dropout: The probability of dropping an entry of a token.
-            vectors: Fixed embeddings (V, E) that replace the learned embeddings. If E is not D, a linear layer from E
-                to D is learned.
+            vectors: Embeddings (V, E) that replace random embeddings. If E is not D, a linear layer from E to D is
+                learned.
+            freeze_vectors: False trains the vectors, too.
             begin: Add a begin token before each text. The text then has no added space before its first word, if the
                 space would be an id of its own.
             end: Add an end token after each text. A part of a longer text has no end.
@@ -348,7 +364,7 @@ class SubwordTokenizer(Tokenizer):
                 raise InputError(
                     f"{vectors.shape[0]} word vectors for a vocabulary of {len(vocabulary)} entries: give one per entry"
                 )
-            self.embedding = nn.Embedding.from_pretrained(vectors.float(), freeze=True)
+            self.embedding = nn.Embedding.from_pretrained(vectors.float(), freeze=freeze_vectors)
             if vectors.shape[1] != dim:
                 self.project = nn.Linear(vectors.shape[1], dim, bias=False)
         self.encoding = PositionalEncoding(positions, dim, (length,))
@@ -394,22 +410,77 @@ class SubwordTokenizer(Tokenizer):
 
 
 def load_vectors(path: str | Path, vocabulary: Vocabulary) -> Tensor:
-    """Read word vectors from a text file in the format of word2vec or GloVe.
+    """Read word vectors from a text file in the format of word2vec or GloVe, or from an array with a list of words.
 
-    Each line contains a word and its E numbers. Entries of the vocabulary that are missing in the file get random
-    vectors from a normal distribution.
+    Each line of a text file contains a word and its E numbers. An array and its words are two files, "ARRAY,WORDS": a
+    NumPy file (.npz or .npy) with the vectors (W, E), and a text file with one word per line. Entries of the vocabulary
+    that are missing in the file get random vectors from a normal distribution.
 
     Returns:
         The vectors (V, E), scaled to a root mean square of E**-0.5.
 
     Raises:
-        InputError: If the file is missing or a line is malformed, or if no word of the file is in the vocabulary.
+        InputError: If a file is missing or malformed, or if no word of the file is in the vocabulary.
     """
-    _check_file(path)
     # A subword at the start of a word and the same subword inside a word are two entries with the same text.
     entries = defaultdict[str, list[int]](list)
     for i, token in enumerate(vocabulary.tokens(range(len(vocabulary)))):
         entries[token].append(i)
+    array, comma, words = str(path).partition(",")
+    vectors = _read_vector_array(array, words, entries) if comma else _read_vector_lines(path, entries)
+    if not vectors:
+        raise InputError(
+            f"{path}: no word of this file is in the vocabulary: give word vectors for the language of the texts"
+        )
+    width = len(next(iter(vectors.values())))
+    table = torch.randn(len(vocabulary), width, generator=torch.Generator().manual_seed(0))
+    root_mean_square = torch.stack(list(vectors.values())).square().mean().sqrt()
+    if not 0 < root_mean_square < math.inf:
+        raise InputError(f"{path}: its vectors have a root mean square of {root_mean_square:g}; correct the numbers")
+    for word, vector in vectors.items():
+        table[entries[word]] = vector / root_mean_square
+    return table * width**-0.5
+
+
+def vector_words(path: str | Path) -> list[str]:
+    """Return all words of a file of word vectors, in the order of the file. See `load_vectors` for the formats."""
+    words = str(path).partition(",")[2]
+    if words:
+        return _read_words(words)
+    _check_file(path)
+    with Path(path).open(encoding="utf-8", errors="replace") as lines:
+        parts = [line.rstrip().split(" ") for line in lines]
+    return [word for n, (word, *numbers) in enumerate(parts) if n or len(numbers) != 1]
+
+
+def _read_words(path: str) -> list[str]:
+    _check_file(path)
+    try:
+        return Path(path).read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text; save one word per line in UTF-8") from error
+
+
+def _read_vector_array(array: str, words: str, wanted: Collection[str]) -> dict[str, Tensor]:
+    """Return the vectors (E,) of the wanted words, given an array and a list of words."""
+    names = _read_words(words)
+    _check_file(array)
+    try:
+        content = np.load(array, allow_pickle=False)
+        arrays = [content] if isinstance(content, np.ndarray) else [content[name] for name in content.files]
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        raise InputError(f"{array} is no NumPy file that can be read: save the vectors as .npz or .npy") from error
+    if len(arrays) != 1 or arrays[0].ndim != 2 or arrays[0].dtype.kind != "f":
+        raise InputError(f"{array}: a single array (words, numbers) of floats is expected")
+    if len(arrays[0]) != len(names):
+        raise InputError(f"{array} has {len(arrays[0])} vectors, but {words} has {len(names)} words: give one per word")
+    table = torch.from_numpy(arrays[0].astype(np.float32))
+    return {word: vector for word, vector in zip(names, table, strict=True) if word in wanted}
+
+
+def _read_vector_lines(path: str | Path, wanted: Collection[str]) -> dict[str, Tensor]:
+    """Return the vectors (E,) of the wanted words, given a text file."""
+    _check_file(path)
     vectors: dict[str, Tensor] = {}
     width = 0
     with Path(path).open("rb") as lines:
@@ -427,22 +498,12 @@ def load_vectors(path: str | Path, vocabulary: Vocabulary) -> Tensor:
                 continue
             if not numbers or len(numbers) != width:
                 raise InputError(f"{path}, line {number}: {len(numbers)} numbers, but {width or 'some'} are expected")
-            if word in entries:
+            if word in wanted:
                 try:
                     vectors[word] = torch.tensor([float(n) for n in numbers])
                 except ValueError as error:
                     raise InputError(f"{path}, line {number}: {error}") from error
-    if not vectors:
-        raise InputError(
-            f"{path}: no word of this file is in the vocabulary: give word vectors for the language of the texts"
-        )
-    table = torch.randn(len(vocabulary), width, generator=torch.Generator().manual_seed(0))
-    root_mean_square = torch.stack(list(vectors.values())).square().mean().sqrt()
-    if not 0 < root_mean_square < math.inf:
-        raise InputError(f"{path}: its vectors have a root mean square of {root_mean_square:g}; correct the numbers")
-    for word, vector in vectors.items():
-        table[entries[word]] = vector / root_mean_square
-    return table * width**-0.5
+    return vectors
 
 
 def _check_file(path: str | Path) -> None:
@@ -584,9 +645,11 @@ def _character_codec(texts: Iterable[str], size: int) -> hf.Tokenizer:
     return codec
 
 
-def _word_codec(texts: Iterable[str], size: int) -> hf.Tokenizer:
+def _word_codec(texts: Iterable[str], size: int, *, lowercase: bool) -> hf.Tokenizer:
     trained = hf.Tokenizer(models.WordLevel(unk_token=SPECIALS[UNK]))
     trained.pre_tokenizer = pre_tokenizers.Whitespace()
+    if lowercase:
+        trained.normalizer = normalizers.Lowercase()
     trained.train_from_iterator(
         texts, trainers.WordLevelTrainer(vocab_size=size - len(SPECIALS), show_progress=False, special_tokens=[])
     )
@@ -594,4 +657,6 @@ def _word_codec(texts: Iterable[str], size: int) -> hf.Tokenizer:
     words = sorted(learned, key=lambda word: learned[word])
     codec = hf.Tokenizer(models.WordLevel(_with_specials(words), unk_token=SPECIALS[UNK]))
     codec.pre_tokenizer = trained.pre_tokenizer
+    if lowercase:
+        codec.normalizer = normalizers.Lowercase()
     return codec
