@@ -94,6 +94,7 @@ def test_broken_file_is_refused(content: str, message: str, tmp_path: Path) -> N
         NottinghamTunes(data=tmp_path / "none").split("train")
 
 
+@pytest.mark.slow
 def test_recipe_predicts_codes_and_music(tmp_path: Path) -> None:
     (tmp_path / "nottingham_abc").mkdir()
     source = write(tmp_path / "nottingham_abc")

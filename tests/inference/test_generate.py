@@ -129,6 +129,7 @@ def test_unusable_input_is_named_in_a_line(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_codes_in_a_prompt_are_entries() -> None:
     model = make_model(codes=CODES, end=False)
     decoder = CachedDecoder(model, "text")

@@ -100,9 +100,7 @@ class NottinghamTunes:
 
     def split(self, name: SplitName) -> Examples[Tune]:
         """Return the tunes of one split in the order of the files."""
-        kinds, titles = [tune.kind for tune in self._tunes], [tune.title for tune in self._tunes]
-        parts = hold_out(self.name, kinds, ("val", "test"), groups=titles)
-        return Examples(select_part(self._tunes, parts, name), _read, _locate)
+        return Examples(select_part(self._tunes, self._parts, name), _read, _locate)
 
     @cached_property
     def codes(self) -> tuple[str, ...]:
@@ -121,6 +119,11 @@ class NottinghamTunes:
     def sha256(self) -> str:
         """The hash of all files."""
         return hash_files({path.name: path for path in self._paths})
+
+    @cached_property
+    def _parts(self) -> list[SplitName]:
+        kinds, titles = [tune.kind for tune in self._tunes], [tune.title for tune in self._tunes]
+        return hold_out(self.name, kinds, ("val", "test"), groups=titles)
 
     @cached_property
     def _paths(self) -> list[Path]:
