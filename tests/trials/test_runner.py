@@ -19,6 +19,7 @@ from unifier.data.dataset import Subset
 from unifier.datasets import Digits
 from unifier.files import read_json
 from unifier.folders import lock_folder
+from unifier.training import trackers
 from unifier.training.fit import RunContext
 from unifier.training.result import Interrupted, RunFailed
 from unifier.trials import runner, trials
@@ -362,14 +363,14 @@ def test_resuming_another_function_is_refused(finished: Path, tmp_path: Path) ->
 
 
 def test_wandb_group_is_the_comparisons_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "WeightsAndBiases", opened := MagicMock())
+    monkeypatch.setattr(trackers, "WeightsAndBiases", opened := MagicMock())
     context = RunContext(tmp_path, "study", wandb="offline", origin=f"{__file__}:pair")
     _, folder = compare(pair(), {"depth": 1}, context, fit=FakeFit())
-    given = opened.call_args.kwargs
+    tracked = opened.call_args.args[0]
     opened.assert_called_once()
-    assert (given["project"], given["group"], given["job_type"]) == ("study", folder.name, "evaluate")
-    assert given["config"]["depth"] == 1
-    assert set(given["config"]["runs"]) == {path.name for path in (folder / "trials").iterdir()}
+    assert (tracked.project, tracked.group, tracked.job_type) == ("study", folder.name, "evaluate")
+    assert tracked.config["depth"] == 1
+    assert set(tracked.config["runs"]) == {path.name for path in (folder / "trials").iterdir()}
 
 
 GRID = {"dim": (8, 16, 32, 64), "depth": (1, 2, 3), "rate": (0.1, 0.2, 0.3)}

@@ -22,7 +22,7 @@ from unifier.datasets import Digits
 from unifier.files import read_json
 from unifier.report.conditions import group_conditions
 from unifier.report.read_results import read_results
-from unifier.training import fit
+from unifier.training import fit, trackers
 from unifier.training.fit import RunContext
 from unifier.trials.plan import plan_trials
 from unifier.trials.trials import TrialRunner
@@ -247,12 +247,12 @@ def test_pretraining_is_subtracted_from_the_budget(more: dict[str, Any], tokens:
 
 
 def test_trial_is_tracked_in_its_comparison_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit, "WeightsAndBiases", opened := MagicMock())
+    monkeypatch.setattr(trackers, "WeightsAndBiases", opened := MagicMock())
     comparison = Comparison("alone", [fine], budget_unit="steps")
     (trial,) = plan_trials(comparison)
     TrialRunner(comparison, RunContext(tmp_path, "study", wandb="offline")).run(trial, tmp_path / "alone" / "id")
     opened.assert_called_once()
-    assert opened.call_args.kwargs["group"] == "id"
+    assert opened.call_args.args[0].group == "id"
 
 
 def halved() -> Comparison:
