@@ -10,7 +10,7 @@ from unifier.data.source import NO_SCORE_RANGE, ScoreRange, data_folder
 from unifier.datasets.item_sequences import HELD_OUT, ItemSequence, ItemSequences
 from unifier_tokenizers import InputError
 
-COLUMNS = ("userId", "movieId", "timestamp")
+RATING_COLUMNS = ("userId", "movieId", "timestamp")
 
 
 @final
@@ -34,9 +34,9 @@ class MovieLensSmall(ItemSequences):
 
     def _read_sequences(self, path: Path) -> list[ItemSequence]:
         ratings = defaultdict[int, list[tuple[int, int, int]]](list)
-        for row in iterate_table(path, COLUMNS):
+        for row in iterate_table(path, RATING_COLUMNS):
             place = f"{path}, line {row.line}"
-            person, film, time = (parse_integer(row.cells[column], f"{place}, {column}") for column in COLUMNS)
+            person, film, time = (parse_integer(row.cells[column], f"{place}, {column}") for column in RATING_COLUMNS)
             ratings[person].append((time, row.line, film))
         films = {film: k for k, film in enumerate(sorted({film for own in ratings.values() for *_, film in own}), 1)}
         sequences = [
