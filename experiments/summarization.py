@@ -36,7 +36,12 @@ def summarization(
     subwords = learn_vocabulary(source.name, source, vocabulary, training, targets=not chooses)
     if tokenizer is None:
         embedder = uf.SubwordTokenizer(
-            subwords, trunk.dim, positions=trunk.input_positions, length=MAX_TOKENS, dropout=trunk.dropout
+            subwords,
+            trunk.dim,
+            positions=trunk.input_positions,
+            length=MAX_TOKENS,
+            dropout=trunk.dropout,
+            sentences=chooses,
         )
         shared = embedder.embedding if decoder.tied in ("all", "source") else None
     else:

@@ -31,7 +31,7 @@ from unifier import (
     WordTokenizer,
     create_trunk,
 )
-from unifier.data.inputs import TextReader, reader_of
+from unifier.data.inputs import reader_of
 from unifier.models.folder import ModelTask, StoredModel, write_model
 from unifier_tokenizers import Audio
 
@@ -58,7 +58,7 @@ PARTS: Mapping[str, Callable[[], Parts]] = {
     "segmentation": lambda: (PatchTokenizer(D, patch=4), SegmentationHead(LABELS, D, patch=4)),
     "symbols": lambda: (FrameTokenizer(D, patch=(16, 16)).fit([SOUND]), CTCHead(LABELS, D)),
     "numbers": lambda: (SubwordTokenizer(VOCABULARY, D), RegressionHead("ab", D, mean=[3, 4], std=[2, 5])),
-    "sentences": lambda: (SubwordTokenizer(VOCABULARY, D), SentenceSelectionHead(D)),
+    "sentences": lambda: (SubwordTokenizer(VOCABULARY, D, sentences=True), SentenceSelectionHead(D)),
     "words": lambda: (WordTokenizer(VOCABULARY, D), TokenClassificationHead(LABELS, D)),
     "music": lambda: (PianoRollTokenizer(D), MultiLabelNextHead(88, D)),
     "shop": lambda: (shop := ItemTokenizer(30, D), NextItemHead(shop.embedding)),
@@ -81,8 +81,6 @@ def small_model(*kinds: str, trunk: str = "transformer", longest: int = 8, **tas
         for layer in (module for module in head.modules() if isinstance(module, torch.nn.Linear)):
             torch.nn.init.normal_(layer.weight)
         reader = reader_of(None, tokenizer, marked=head.marked_text)
-        if isinstance(head, SentenceSelectionHead):
-            reader = TextReader(sentences=True)
         made[name] = ModelTask(tokenizer, head, reader, longest)
     return StoredModel("small", create_trunk(trunk, D, 1, 2, D), made, 2 * longest, {"scores": {}})
 

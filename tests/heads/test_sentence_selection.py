@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from unifier.data.dataloader import Batch
-from unifier.data.inputs import TextReader
+from unifier.data.inputs import TextReader, reader_of
 from unifier.heads.rouge import rouge_statistics
 from unifier.heads.sentence_selection import SentenceSelectionHead, SummaryTarget, split_sentences
 from unifier.models.folder import ModelTask, StoredModel, read_model, write_model
@@ -25,7 +25,8 @@ VOCABULARY = Vocabulary.fit((" ".join(text) for text in TEXTS), size=300)
 
 @pytest.fixture
 def network() -> Network:
-    task = ModelTask(SubwordTokenizer(VOCABULARY, 16), SentenceSelectionHead(16), TextReader(sentences=True), 40)
+    tokenizer = SubwordTokenizer(VOCABULARY, 16, sentences=True)
+    task = ModelTask(tokenizer, SentenceSelectionHead(16), reader_of(None, tokenizer), 40)
     return Network(Transformer(16, 1, 2, 16), {"papers": task})
 
 
@@ -82,11 +83,15 @@ def test_wrong_inputs_are_named(network: Network) -> None:
     head, tokenizer = SentenceSelectionHead(16), network.tasks["papers"].tokenizer
     with pytest.raises(InputError, match="SummaryTarget"):
         head.encode("a text")  # pyright: ignore[reportArgumentType]
-    for raw, target in ((" ".join(TEXTS[0]), 0), (TEXTS[0], 3)):
+    text = SubwordTokenizer(VOCABULARY, 16)
+    for units, target in ((text.encode(" ".join(TEXTS[0])), 0), (tokenizer.encode(TEXTS[0]), 3)):
         with pytest.raises(InputError, match="sequence of sentences"):
-            head.check_target(tokenizer.encode(raw), torch.tensor(target))
-    with pytest.raises(InputError, match="no sentences"):
-        tokenizer.encode(())
+            head.check_target(units, torch.tensor(target))
+    for raw in ((), "One. Two.", 3):
+        with pytest.raises(InputError, match="sequence of sentences"):
+            tokenizer.encode(raw)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match="a text is expected"):
+        text.encode(TEXTS[0])
 
 
 def test_sentences_end_at_punctuation() -> None:

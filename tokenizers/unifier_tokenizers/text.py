@@ -320,8 +320,8 @@ class SubwordTokenizer(Tokenizer):
     values are ids (N,) at positions (1, N). A token is the embedding of its id times sqrt(D) (Vaswani et al. 2017,
     section 3.4), plus the encoding of its position.
 
-    A sequence of sentences is encoded as one text, in which each sentence ends with the end token. The positions (2, N)
-    then contain also the number of the sentence, which is not encoded, but serves heads that read whole sentences.
+    With `sentences=True`, the input is a sequence of sentences, each of which ends with the end token. The positions
+    (2, N) then contain also the number of the sentence, which serves heads that read whole sentences.
     """
 
     unit = "words"
@@ -338,6 +338,7 @@ class SubwordTokenizer(Tokenizer):
         freeze_vectors: bool = True,
         begin: bool = False,
         end: bool = True,
+        sentences: bool = False,
     ) -> None:
         """Create the tokenizer.
 
@@ -353,6 +354,7 @@ class SubwordTokenizer(Tokenizer):
             begin: Add a begin token before each text. The text then has no added space before its first word, if the
                 space would be an id of its own.
             end: Add an end token after each text. A part of a longer text has no end.
+            sentences: Read sequences of sentences in place of texts.
         """
         super().__init__(dim)
         self.vocabulary = vocabulary
@@ -369,11 +371,11 @@ class SubwordTokenizer(Tokenizer):
                 self.project = nn.Linear(vectors.shape[1], dim, bias=False)
         self.encoding = PositionalEncoding(positions, dim, (length,))
         self.dropout = Dropout(dropout)
-        self.begin, self.end = begin, end
+        self.begin, self.end, self.sentences = begin, end, sentences
 
     def encode(self, raw: str | TextPiece | Sequence[str]) -> Units:
         """Encode a text as ids (N,), with a begin token and an end token as chosen. A piece consists of its ids."""
-        if isinstance(raw, list | tuple) and not isinstance(raw, TextPiece):
+        if self.sentences:
             return self._encode_sentences(raw)
         piece = raw if isinstance(raw, TextPiece) else TextPiece(tuple(self._encode_text(raw)))
         ids = torch.tensor(piece.ids)
@@ -381,9 +383,9 @@ class SubwordTokenizer(Tokenizer):
         self.encoding.check(positions)
         return Units(ids, positions)
 
-    def _encode_sentences(self, sentences: Sequence[str]) -> Units:
-        if not sentences:
-            raise InputError("the text has no sentences: remove this text from the data")
+    def _encode_sentences(self, sentences: object) -> Units:
+        if not isinstance(sentences, list | tuple) or not sentences:
+            raise InputError(f"a sequence of sentences is expected, not {type(sentences).__name__} {sentences!r:.50}")
         parts = [self._encode_text(sentence) for sentence in sentences]
         ids = torch.tensor([i for part in parts for i in part])
         numbers = torch.arange(len(parts)).repeat_interleave(torch.tensor([len(part) for part in parts]))

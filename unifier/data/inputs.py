@@ -202,7 +202,7 @@ def reader_of(source: object, tokenizer: Tokenizer, *, marked: bool = False) -> 
     if isinstance(tokenizer, AudioTokenizer | SampleTokenizer):
         return AudioReader()
     return (
-        TextReader(marked)
+        TextReader(marked, sentences=isinstance(tokenizer, SubwordTokenizer) and tokenizer.sentences)
         if isinstance(tokenizer, SubwordTokenizer | WordTokenizer | PretrainedTextTokenizer)
         else RawReader()
     )

@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple, final, get_args
 
 from unifier.data.dataset import Examples
 from unifier.data.download import RemoteFile, ensure_files
-from unifier.data.inputs import TextReader
 from unifier.data.readers import hash_files
 from unifier.data.source import NO_SCORE_RANGE, SPLITS, Example, ScoreRange, SplitName, data_folder
 from unifier.data.text_files import open_lines
@@ -60,7 +59,6 @@ class SciTLDR:
         """Choose the target, and the folder with the files (None means the default folder; see `data_folder`)."""
         self.kind: SummaryKind = check_choice("kind", kind, get_args(SummaryKind))
         self._data = data
-        self.reader = TextReader(sentences=kind == "choose")
         # Chance is the first sentence, measured on test.
         self.score_range = ScoreRange("rouge1", 18.7, None, NO_SCORE_RANGE)
         if kind != "title":
@@ -98,7 +96,6 @@ class TextsWithSummaries:
         """Store the path and the target. With "title" and "summary", the target is the second column."""
         self.name = task_name(Path(Path(path).name.partition(".")[0]))
         self.kind: SummaryKind = check_choice("kind", kind, get_args(SummaryKind))
-        self.reader = TextReader(sentences=kind == "choose")
         self._pairs = ParallelText(path)
 
     def split(self, name: SplitName) -> Examples[int]:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from unifier.data.inputs import ImageReader, InputReader, MidiReader, MixtureReader, TextReader
+from unifier.data.inputs import ImageReader, InputReader, MidiReader, MixtureReader
 from unifier_tokenizers import (
     NO_POSITION,
     FrameTokenizer,
@@ -169,14 +169,13 @@ SENTENCES = (
 
 
 def _describe_text(tokenizer: SubwordTokenizer, reader: InputReader, names: Names) -> list[str]:
-    sentences = isinstance(reader, TextReader) and reader.sentences
     return [
         "Do not change the text: case, accents, punctuation and spaces are kept.",
         "Add one space before the text, and encode it with Hugging Face's `tokenizers.Tokenizer.from_file(...).encode("
         f"text, add_special_tokens=False)`. The file is {names.vocabulary}, with {len(tokenizer.vocabulary):,} "
         "entries. A text of over 65,536 characters is encoded in parts, each of which ends before the next white "
         "space.",
-        *([SENTENCES] if sentences else []),
+        *([SENTENCES] if tokenizer.sentences else []),
         f"Append the end token {EOS}. The values (int64, N) are the ids, and the positions (int64, 1 x N) count from "
         f"0. The special ids are {PAD} padding, {UNK} unknown, {BOS} begin and {EOS} end.",
         *_describe_limit(tokenizer.encoding, "tokens"),
