@@ -15,7 +15,7 @@ class InputError(ValueError):
     """
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     """Return the error's message on one line. If the message is empty, return the name of the error's class."""
     return " ".join(str(error).split()) or type(error).__name__
 

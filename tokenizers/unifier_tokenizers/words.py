@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from unifier_tokenizers.dropout import Dropout
 from unifier_tokenizers.errors import InputError, check_choice, check_fraction
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
+from unifier_tokenizers.shares import drawn_shape, own_rows
 from unifier_tokenizers.text import PAD, WORD_START, MarkedText, Vocabulary
 from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import Units
@@ -130,7 +131,9 @@ class WordTokenizer(Tokenizer):
         counts = is_piece.sum(2).clamp(min=1)
         columns = (vectors * is_piece.to(vectors.dtype)).sum(2) * (self.dim / counts).sqrt()
         if self.training and self.word_dropout:
-            columns = columns * (torch.rand_like(columns[..., :1]) >= self.word_dropout)
+            shape = drawn_shape(columns[..., :1].shape)
+            drawn = own_rows(torch.rand(shape, dtype=columns.dtype, device=columns.device))
+            columns = columns * (drawn >= self.word_dropout)
         if self.letter_features is not None:
             columns = columns + self._read_letters(ids[..., MAX_PIECES:])
         return self.dropout(self.encoding(columns.mT, positions))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.head import Head, check_labels, list_labels
+from unifier.heads.head import Head, check_labels, count_examples, list_labels
 from unifier.nn.precision import in_float32
 from unifier_tokenizers import Dropout, InputError, Tokens
 from unifier_tokenizers.errors import check_choice, check_fraction
@@ -70,6 +70,9 @@ class ClassificationHead(Head):
         """Return the cross-entropy with label indices (B,), or with label distributions (B, C, 1) from mixup."""
         target = target[..., 0] if target.is_floating_point() else target
         return functional.cross_entropy(self.logits(tokens), target, label_smoothing=self.label_smoothing)
+
+    def target_counts(self, target: Tensor) -> Tensor:
+        return count_examples(target)
 
     def predict(self, tokens: Tokens) -> list[Tensor]:
         return list(self.graph_output(tokens).cpu())
@@ -147,6 +150,9 @@ class TaggingHead(Head):
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
         return functional.binary_cross_entropy_with_logits(self.logits(tokens), target)
+
+    def target_counts(self, target: Tensor) -> Tensor:
+        return count_examples(target)
 
     def predict(self, tokens: Tokens) -> list[Tensor]:
         # In float32, the sigmoid of every logit above 17 is 1, so large logits would give equal probabilities.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unifier.heads.error_rates import error_names, error_rates, error_statistics
-from unifier.heads.head import IGNORE_INDEX, check_labels, list_labels
+from unifier.heads.head import IGNORE_INDEX, check_labels, count_examples, list_labels
 from unifier.heads.summed_metrics import SummedHead, percent
 from unifier.nn.precision import in_float32
 from unifier_tokenizers import Dropout, InputError, Tokens, Units
@@ -95,6 +95,9 @@ class CTCHead(SummedHead):
 
     def graph_output(self, tokens: Tokens) -> Tensor:
         return self.log_probabilities(tokens)
+
+    def target_counts(self, target: Tensor) -> Tensor:
+        return count_examples(target)
 
     def predict(self, tokens: Tokens) -> list[Tensor]:
         scores, lengths = self.log_probabilities(tokens).detach().cpu(), tokens.mask.sum(1).tolist()

@@ -64,6 +64,11 @@ class HardAttentionHead(AttentiveIncrementalHead):
         losses = functional.cross_entropy(logits.mT, labels, reduction="none", label_smoothing=self.label_smoothing)
         return reinforce(losses, weights.gather(1, indices).log())
 
+    def target_counts(self, target: Tensor) -> Tensor:
+        raise InputError(
+            "hard attention draws one token per word, so it cannot be trained on several processes: use one process"
+        )
+
     def start_decoding(self, tokens: Tokens) -> State:
         return self.rnn.initial_state(masked_mean(tokens)), *self.score.precompute_keys(tokens)
 

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any, Literal, final
 
+import torch
 from torch import Tensor, nn
 
 from unifier.nn.attention import AttentionMode
@@ -105,6 +106,23 @@ class Head(Configurable, nn.Module, ABC):
         overrides this method.
         """
         return self.loss(tokens, target)
+
+    def target_counts(self, target: Tensor) -> Tensor:
+        """Return the number of targets (B,) of each example, over which `loss` averages.
+
+        Several processes divide the examples of a batch. Their losses are weighted by the numbers of targets, so that
+        the sum is the loss of the whole batch. The default implementation refuses to train on several processes.
+
+        Args:
+            target: The encoded targets (B, ...), or the targets of the objective.
+
+        Raises:
+            InputError: If `loss` is no mean over targets, or if the subclass does not define this method.
+        """
+        raise InputError(
+            f"{type(self).__name__} cannot be trained on several processes, because the class has no method "
+            "target_counts: use one process"
+        )
 
     @abstractmethod
     def predict(self, tokens: Tokens) -> Sequence[Any]:
@@ -253,6 +271,16 @@ def list_labels(labels: Sequence[str]) -> str:
     """Return the first `MAX_CARD_LABELS` labels as text."""
     more = f" and {len(labels) - MAX_CARD_LABELS:,} more" if len(labels) > MAX_CARD_LABELS else ""
     return f"{', '.join(labels[:MAX_CARD_LABELS])}{more}"
+
+
+def count_examples(target: Tensor) -> Tensor:
+    """Return one target (B,) per example, for a loss that is the mean over the examples of targets (B, ...)."""
+    return torch.ones(len(target), dtype=torch.int64)
+
+
+def count_labels(target: Tensor) -> Tensor:
+    """Return the number (B,) of labels or ids in each row of targets (B, L), without padding."""
+    return (target != IGNORE_INDEX).sum(1)
 
 
 def check_labels(labels: Iterable[str], minimum: int = 1) -> tuple[str, ...]:

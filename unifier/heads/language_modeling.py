@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.head import IGNORE_INDEX, Head
+from unifier.heads.head import IGNORE_INDEX, Head, count_labels
 from unifier.heads.masked_language_modeling import CHUNK_ROWS
 from unifier.nn.cross_entropy import projected_cross_entropy
 from unifier.nn.linear import linear, prepacked_linear
@@ -120,6 +120,9 @@ class LanguageModelingHead(Head):
 
     def describe_graph(self) -> list[str]:
         return ["`output` has one row per token: the probability of each id as the next id."]
+
+    def target_counts(self, target: Tensor) -> Tensor:
+        return count_labels(target)
 
     def predict(self, tokens: Tokens) -> list[SequenceScore]:
         """Return the likeliest token after each example. The loss of the example is unknown without its ids."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.head import IGNORE_INDEX, Head
+from unifier.heads.head import IGNORE_INDEX, Head, count_labels
 from unifier.nn.cross_entropy import projected_cross_entropy
 from unifier.nn.linear import Linear, linear
 from unifier.nn.precision import LayerNorm, to_compute_dtype
@@ -110,6 +110,9 @@ class MaskedLanguageModelingHead(Head):
         is_hidden = target != IGNORE_INDEX
         hidden = to_compute_dtype(self.transform(select_tokens(tokens, is_hidden)))
         return projected_cross_entropy(hidden, self.embedding.weight, target[is_hidden])
+
+    def target_counts(self, target: Tensor) -> Tensor:
+        return count_labels(target)
 
     def learn_from(self, teacher: Teacher) -> None:
         """Learn the soft predictions of a trained model, in addition to the hidden words (see `loss_inputs`).

@@ -120,6 +120,9 @@ class MaskedReconstructionHead(Head):
         errors, _, is_hidden = self._errors(tokens, target)
         return errors.square().sum() / (is_hidden.sum() * errors.shape[1])
 
+    def target_counts(self, target: Tensor) -> Tensor:
+        return (target[:, -1] != NO_POSITION).sum(1)
+
     def reconstruct(self, tokens: Tokens, target: Tensor) -> Tensor:
         """Return the predicted values (B, P, M) of the hidden tokens, on the scale of the tokenizer's values.
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.head import IGNORE_INDEX
+from unifier.heads.head import IGNORE_INDEX, count_labels
 from unifier.heads.summed_metrics import SummedHead
 from unifier.nn.precision import in_float32
 from unifier_tokenizers import Dropout, InputError, Tokens
@@ -78,6 +78,9 @@ class MultiLabelNextHead(SummedHead):
             "`output` has one row per token: the probability of each value of the next token. The answer is the row of "
             "the last real token."
         ]
+
+    def target_counts(self, target: Tensor) -> Tensor:
+        return count_labels(target[:, 0])
 
     def predict(self, tokens: Tokens) -> list[Tensor]:
         """Return the probabilities (C,) of the values that follow the last token of each example."""

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from unifier.heads.head import IGNORE_INDEX
+from unifier.heads.head import IGNORE_INDEX, count_labels
 from unifier.heads.summed_metrics import SummedHead
 from unifier.nn.cross_entropy import projected_cross_entropy
 from unifier.nn.precision import to_compute_dtype
@@ -56,6 +56,9 @@ class NextItemHead(SummedHead):
         is_item = target != IGNORE_INDEX
         hidden = to_compute_dtype(self.dropout(tokens.matrix.mT))[is_item]
         return projected_cross_entropy(hidden, self.embedding.weight, target[is_item])
+
+    def target_counts(self, target: Tensor) -> Tensor:
+        return count_labels(target)
 
     def scores(self, tokens: Tokens, history: Tensor) -> Tensor:
         """Return scores (B, V + 1) of the next item, at the last token. Items of the history have the score -inf.

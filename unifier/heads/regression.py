@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unifier.heads.classification import Pooling, TokenPool
-from unifier.heads.head import check_labels, list_labels
+from unifier.heads.head import check_labels, count_examples, list_labels
 from unifier.heads.summed_metrics import SummedHead
 from unifier.nn.precision import in_float32
 from unifier_tokenizers import Dropout, InputError, Tokens
@@ -83,6 +83,9 @@ class RegressionHead(SummedHead):
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
         """Return the mean squared error of standardized numbers (B, K)."""
         return functional.mse_loss(self._standardized(tokens), target)
+
+    def target_counts(self, target: Tensor) -> Tensor:
+        return count_examples(target)
 
     def predict(self, tokens: Tokens) -> list[Tensor]:
         return list(self._standardized(tokens).cpu().double() * self.std + self.mean)

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from unifier.heads.error_rates import error_names, error_rates, error_statistics
 from unifier.heads.generation import Decoder, Hypothesis, beam_search, check_length_penalty, greedy_search, sample
-from unifier.heads.head import IGNORE_INDEX, Head
+from unifier.heads.head import IGNORE_INDEX, Head, count_labels
 from unifier.heads.rouge import rouge_means, rouge_statistics
 from unifier.heads.summed_metrics import percent
 from unifier.nn.cross_entropy import projected_cross_entropy
@@ -194,6 +194,9 @@ class TextGenerationHead(Head):
         hidden, labels = hidden.index_select(0, indices), target.take(indices)
         r_drop = self.r_drop if self.training else 0.0
         return projected_cross_entropy(hidden, self.output.weight, labels, self.label_smoothing, r_drop)
+
+    def target_counts(self, target: Tensor) -> Tensor:
+        return count_labels(target)
 
     def search(self, tokens: Tokens, beam_width: int, *, length_penalty: float | None = None) -> list[list[Hypothesis]]:
         """Return the `beam_width` best texts for each of B examples, best first.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.head import IGNORE_INDEX, Head, check_labels, check_trained_classes, list_labels
+from unifier.heads.head import IGNORE_INDEX, Head, check_labels, check_trained_classes, count_labels, list_labels
 from unifier.heads.sentence_selection import SentenceSelectionHead, SummaryTarget, split_sentences
 from unifier.heads.summed_metrics import SummedHead, percent
 from unifier.nn.precision import in_float32
@@ -100,6 +100,9 @@ class TokenClassificationHead(SummedHead):
         )
         # A batch may have no labeled token.
         return losses / (target != IGNORE_INDEX).sum().clamp(min=1)
+
+    def target_counts(self, target: Tensor) -> Tensor:
+        return count_labels(target)
 
     def graph_output(self, tokens: Tokens) -> Tensor:
         """Return the probabilities (B, N, C)."""
