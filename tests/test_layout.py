@@ -22,6 +22,7 @@ RANKS = (
     "nn",
     "trunks",
     "heads",
+    "distributed",
     "files folders settings plugins",
     "data",
     "datasets augmentation objectives",

@@ -16,6 +16,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
+from unifier.distributed import PeerError, is_helper
 from unifier.files import print_status, printable
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def _run_command(arguments: Sequence[str] | None) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # A terminal without Unicode must not stop a run.
     # Each command imports only the modules that it needs, so `unifier list` and `--help` start fast.
+    if is_helper(os.environ):  # Only rank 0 prints results.
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
     with warnings.catch_warnings(), _interrupt_on_sigterm():
         warnings.showwarning = _print_warning
         if options.act is not act_list:
@@ -61,7 +64,7 @@ def _report_error(error: BaseException) -> int:
     from unifier.limits import describe_limit
     from unifier_tokenizers.errors import InputError
 
-    if isinstance(error, InputError):
+    if isinstance(error, InputError | PeerError):
         print_status(f"unifier: {error}", sys.stderr)
         _print_folder(error)
         return 2
@@ -211,6 +214,8 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="RUN",
         help="resume the interrupted run or comparison in this folder; auto resumes the folder with the given --name",
     )
+    run.add_argument("--devices", metavar="N", help="the number of devices that train together, or auto (default: 1)")
+    run.add_argument("--nodes", type=int, metavar="M", help="the number of machines that train together (default: 1)")
     run.set_defaults(act=act_run)
 
     sweep = commands.add_parser("sweep", help="create a W&B sweep over settings, and print the command for its agents")
@@ -539,6 +544,8 @@ def act_run(options: argparse.Namespace) -> int:
             tensorboard=options.tensorboard,
             resume=options.resume,
             name=options.name,
+            devices=options.devices,
+            nodes=options.nodes,
         )
     from unifier.console import print_comparison, print_results
 

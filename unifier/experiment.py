@@ -470,16 +470,20 @@ def fitted(name: str, fit: Callable[[], FittedT]) -> FittedT:
 
 
 @contextmanager
-def recording_fitted(run: Path | None = None) -> Generator[dict[str, Fitted]]:
+def recording_fitted(
+    run: Path | None = None, known: Mapping[str, Fitted] | None = None
+) -> Generator[dict[str, Fitted]]:
     """Record the values that `fitted` returns, and yield a mapping from names to recorded values.
 
-    If `run` is the folder of a run, `fitted` returns the values that are stored in this folder.
+    Args:
+        run: The folder of a run. `fitted` returns the values that are stored in this folder.
+        known: Further values that `fitted` returns.
     """
     files = (run / VOCABULARY_FOLDER).glob("*.json") if run else ()
     numbers: dict[str, float] = read_json(run / NUMBERS_FILE) if run and (run / NUMBERS_FILE).exists() else {}
     if run and not all(type(number) in (int, float) and abs(number) <= MAX_FITTED for number in numbers.values()):
         raise InputError(f"{run / NUMBERS_FILE}: broken (each value must be a number of at most {MAX_FITTED:,})")
-    record = _FittedRecord({file.stem: Vocabulary.load(file) for file in files} | numbers, {})
+    record = _FittedRecord({file.stem: Vocabulary.load(file) for file in files} | numbers | dict(known or {}), {})
     token = _record.set(record)
     try:
         yield record.used

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TextIO
 
+from unifier.distributed import is_main
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
 
@@ -275,12 +276,16 @@ def printable(text: object, keep: str = "") -> str:
 def print_status(line: str, file: TextIO | None = None) -> None:
     """Print a line and flush it. Control characters are escaped, and a long message to `file` is shortened.
 
+    If several processes train together, only rank 0 prints.
+
     If the output cannot be written, for example because a pipe is closed, the error is ignored and training continues.
 
     Args:
         line: The line.
         file: The output for a warning or an error. The default is standard output, for other lines.
     """
+    if not is_main():
+        return
     line = printable(line, keep="\t")
     if file and len(line) > MAX_MESSAGE:
         line = f"{line[: MAX_MESSAGE * 3 // 5]} … {line[-MAX_MESSAGE * 2 // 5 :]}"

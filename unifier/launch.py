@@ -1,6 +1,7 @@
 """The function `run`, which runs an experiment or a comparison."""
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -15,6 +16,7 @@ from unifier.config import (
     split_reference,
 )
 from unifier.data.source import use_data_folder, use_starting_folders
+from unifier.distributed import from_main, is_launched, world
 from unifier.experiment import Experiment, check_name
 from unifier.files import print_status, read_json
 from unifier.folders import TRIALS_FOLDER
@@ -43,6 +45,8 @@ def run(
     trainer: "GivenTrainer | None" = None,
     resume: str | Path | None = None,
     name: str | None = None,
+    devices: "int | str | None" = None,
+    nodes: int | None = None,
     **settings: Any,
 ) -> list[Result]:
     """Run an experiment or a comparison, and return the result of each run.
@@ -63,6 +67,11 @@ def run(
         resume: The folder of an interrupted run or comparison. The resumed run or comparison keeps its folder, settings
             and seed. With "auto", an unfinished run of the given name is resumed, and a finished run is only returned.
         name: The name of the run's folder. The default is a unique name.
+        devices: The number of devices of each machine that train the model together, or "auto" for all accelerators.
+            Each device has one process, for which Lightning runs this program again. The default is the number of
+            processes that torchrun or srun has started, or 1.
+        nodes: The number of machines. The program is started once on each machine, with $MASTER_ADDR, $MASTER_PORT and
+            $NODE_RANK, or by torchrun or srun.
         settings: The keyword arguments of the function. With `folds=5`, the experiment is trained and tested once for
             each of five folds and for each seed in `seeds`.
 
@@ -84,6 +93,8 @@ def run(
             trainer=trainer,
             resume=resume,
             name=name,
+            devices=devices,
+            nodes=nodes,
         )[0]
 
 
@@ -100,13 +111,19 @@ def run_in_folder(
     callbacks: "Sequence[GivenCallback]" = (),
     trainer: "GivenTrainer | None" = None,
     name: str | None = None,
+    devices: int | str | None = None,
+    nodes: int | None = None,
 ) -> tuple[list[Result], Path]:
     """Run an experiment or a comparison like `run`. Return the results and their folder."""
     if not inspect.isfunction(experiment):
         raise InputError(f"{experiment!r} is not a function: give a function that returns an Experiment")
     signature = inspect.signature(experiment, eval_str=True)
     runs, is_automatic = Path("runs" if out is None else out), resume == "auto"
-    resume_folder = _find_resumed(runs, resume, name, experiment.__name__)
+    if devices is not None or nodes is not None or is_launched(os.environ):
+        from unifier.training.parallel import start_processes
+
+        start_processes(devices, nodes)
+    resume_folder = from_main(lambda: _find_resumed(runs, resume, name, experiment.__name__))
     earlier: dict[str, Any] = {}
     is_comparison = signature.return_annotation is Comparison
     if resume_folder is not None and is_automatic:
@@ -141,6 +158,11 @@ def run_in_folder(
         check_trackers(track, loggers, several_runs=comparison is not None)
         options = LightningOptions(callbacks, trainer or {})
         options.check(several_runs=comparison is not None)
+        if comparison is not None and world().size > 1:
+            raise InputError(
+                f"{world().size} processes cannot run a comparison together yet: start it without devices and "
+                "torchrun, or run its experiments one by one"
+            )
         context = RunContext(
             out=runs,
             name=name,

@@ -435,6 +435,9 @@ class EvalDataLoader:
 
     Every example of each task's split occurs once. The longest examples of a task come first, except for tasks in
     `streams`, whose sequences lie in rows (see `eval_streams`).
+
+    Of several processes, process r of n has the batches r, r + n, r + 2 n, ... A process without such a batch repeats
+    the first batch.
     """
 
     def __init__(
@@ -444,6 +447,8 @@ class EvalDataLoader:
         max_tokens: int,
         objectives: Mapping[str, Objective] | None = None,
         streams: Collection[str] = (),
+        rank: int = 0,
+        num_processes: int = 1,
     ) -> None:
         self.splits, self.objectives = splits, objectives or {}
         self.batches: list[tuple[str, NDArray[np.int64]]] = []
@@ -456,6 +461,7 @@ class EvalDataLoader:
                 continue
             order = np.lexsort([-lengths[:, 1], -lengths[:, 0]])
             self.batches += [(task, rows) for rows in batch_by_tokens(order, lengths, max_tokens)]
+        self.batches = self.batches[rank::num_processes] or self.batches[:1]
 
     def __len__(self) -> int:
         return len(self.batches)

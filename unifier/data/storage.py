@@ -62,6 +62,10 @@ class RaggedArray:
         ragged._view = view
         return ragged
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the content for `pickle`. A copy cannot be appended to."""
+        return {"_view": self._read(), "_written": None}
+
     def append(self, tensor: Tensor) -> None:
         """Append a tensor (..., n). Appending is impossible after the first read.
 
@@ -157,6 +161,10 @@ class MemmapArray:
         mapped = MemmapArray(rows.dtype, rows.shape[1:])
         mapped.append(rows)
         return mapped.read()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the content for `pickle`. A copy cannot be appended to."""
+        return {"dtype": self.dtype, "row_shape": self.row_shape, "_rows": self._rows, "_array": self.read()}
 
     def append(self, rows: NDArray[Any]) -> None:
         """Append rows (m, ...). Appending is impossible after the first read."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from unifier.heads.head import count_examples
 from unifier.heads.rouge import rouge_means, rouge_statistics
 from unifier.heads.summed_metrics import SummedHead
 from unifier.nn.precision import in_float32
@@ -87,6 +88,9 @@ class SentenceSelectionHead(SummedHead):
 
     def describe_graph(self) -> list[str]:
         return ["`output` has the probability of each sentence, in their order. The answer is the likeliest sentence."]
+
+    def target_counts(self, target: Tensor) -> Tensor:
+        return count_examples(target)
 
     def predict(self, tokens: Tokens) -> list[int]:
         return self.logits(tokens).argmax(1).tolist()

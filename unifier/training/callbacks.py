@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from unifier.data.dataloader import TrainDataLoader
+from unifier.distributed import is_main, world
 from unifier.files import format_duration, print_status
 from unifier.nn.linear import matmul
 from unifier.training.checkpoint import write_checkpoint
@@ -77,19 +78,31 @@ class GracefulStop(Callback):
         The stop waits for the start of the next step, because a resumed run would skip a validation after the current
         step.
         """
-        if self.requested and batch_idx % trainer.accumulate_grad_batches == 0:
+        assert isinstance(pl_module, UnifierModule)
+        pl_module.stop_requested = self.requested
+        requested = self.requested if world().size == 1 else pl_module.stop_agreed
+        if requested and batch_idx % trainer.accumulate_grad_batches == 0:
             trainer.save_checkpoint(self.folder / "checkpoints" / "last.ckpt")
             raise Interrupted(self.folder)
 
-    def on_validation_batch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
+    def on_validation_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
         """If a stop was requested, stop the validation of the best weights."""
-        if self.requested and trainer.state.fn != TrainerFn.FITTING:
+        assert isinstance(pl_module, UnifierModule)
+        pl_module.stop_requested = self.requested
+        if self.requested and world().size == 1 and trainer.state.fn != TrainerFn.FITTING:
             raise Interrupted(self.folder)
 
-    def on_test_batch_end(self, *_: Any, **__: Any) -> None:
+    def on_test_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
         """If a stop was requested, stop the test."""
-        if self.requested:
+        self.on_validation_batch_end(trainer, pl_module)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """If a stop was requested on any of several processes, stop after the validation of the best weights."""
+        assert isinstance(pl_module, UnifierModule)
+        if pl_module.stop_agreed and world().size > 1 and trainer.state.fn != TrainerFn.FITTING:
             raise Interrupted(self.folder)
+
+    on_test_end = on_validation_end
 
 
 @final
@@ -299,7 +312,7 @@ def latest_metrics(trainer: pl.Trainer, prefix: str) -> dict[str, str]:
 
 def create_progress() -> Callback:
     """Return a progress bar if the output is a terminal, else progress in plain lines."""
-    return BarProgress() if sys.stdout.isatty() else TextProgress()
+    return BarProgress() if sys.stdout.isatty() and is_main() else TextProgress()
 
 
 @lru_cache

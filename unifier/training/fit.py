@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
+from socket import gethostname
 from typing import Any, Protocol, cast, final
 
 import lightning.pytorch as pl
@@ -29,6 +30,7 @@ from unifier.data.source import (
     starting_folders,
     target_of,
 )
+from unifier.distributed import PeerError, broadcast, failing_together, from_main, gather, is_main, world
 from unifier.experiment import (
     Experiment,
     Training,
@@ -58,6 +60,7 @@ from unifier.training.lightning_module import UnifierModule
 from unifier.training.lightning_options import LightningOptions
 from unifier.training.loggers import MetricsFile, RunLoggers, TensorBoard, TrackedRun
 from unifier.training.memory import configure_allocator
+from unifier.training.parallel import check_equal, compute_once
 from unifier.training.result import DivergedError, Interrupted, Result, RunFailed, machine, source_commit, versions
 from unifier.training.start import load_start
 from unifier.training.trackers import CreateLogger, TrackMode, add_trackers
@@ -173,9 +176,9 @@ def fit(
         OSError: If a file cannot be written, for example on a full disk.
         RunFailed: After any other error.
     """
-    with ExitStack() as lock:
+    with failing_together(), ExitStack() as lock:
         if resume is not None:
-            lock.enter_context(lock_folder(resume))
+            from_main(lambda: lock.enter_context(lock_folder(resume)) and None)
         return _fit(build, settings, seed, context, resume, encoded_tasks, on_start, train, start, lock)
 
 
@@ -196,9 +199,11 @@ def _fit(
     pl.seed_everything(seed, verbose=False)
     checkpoint = None if resume is None else read_unfinished(resume)
     earlier = {} if resume is None else read_earlier_settings(resume)
+    check_processes(context, settings)
     read_experiment_files(context.origin)
-    with recording_fitted(resume) as fitted_values:
-        experiment = build()
+    experiment, fitted_values = build_on_all(build, resume)
+    if world().size > 1 and experiment.training.compile is not None:
+        raise InputError(f"compile={experiment.training.compile} needs one process; leave it out, or use one process")
     name = experiment.name
     assert name is not None, "build_described gives every experiment a name"
     if options := context.lightning.describe():
@@ -211,6 +216,8 @@ def _fit(
     # A resumed run reads the weights from its checkpoint, and does not need the model from which the run started.
     lineage = earlier.get("lineage", {}) if checkpoint else start(experiment)
     model = UnifierModule(experiment)
+    broadcast([*model.state_dict().values(), (random_state := torch.get_rng_state())])
+    torch.set_rng_state(random_state)
     done = None
     if resume is not None:
         if checkpoint is None:
@@ -221,18 +228,24 @@ def _fit(
         done = checkpoint.get("global_step", 0)
     del checkpoint  # Free the memory of the checkpoint's optimizer state.
     encoded = encode_tasks(experiment, {} if encoded_tasks is None else encoded_tasks)
+    check_equal({f"the data of {task} with the hash": data.data["sha256"] for task, data in encoded.items()})
     hashes = {task: data.data["sha256"] for task, data in encoded.items()}
     check_data_unchanged(hashes, earlier.get("read", hashes), resume)
-    check_targets(experiment, encoded)
+    from_main(lambda: check_targets(experiment, encoded))
     splits = select_splits(experiment.training, encoded)
     batches = plan_batches(experiment, model, splits["train"], seed, done, resume)
     result = create_result(experiment, encoded, settings, seed, context, resume, lock, lineage)
     loggers = None
-    try:
+
+    def write_start() -> None:
         on_start(result)
         save_fitted(fitted_values, result.folder)
         copies = earlier.get(EXPERIMENT_ENTRY) or copy_experiment(context.origin, result.folder)
         write_run_settings(result, context, splits["train"], hashes, copies)
+
+    try:
+        from_main(write_start)
+        gather(lambda: check_shared(result.folder))
         if context.trial is None:  # A comparison prints its own line for each trial.
             print_run_header(result, experiment.training, batches)
         loggers = start_loggers(experiment, result, context, model, done, sources=list(copies))
@@ -242,25 +255,74 @@ def _fit(
                 max_tokens=EVALUATION_FACTOR * experiment.training.batch_tokens,
                 objectives=objectives_of(experiment),
                 streams=stream_tasks(experiment),
+                rank=world().rank,
+                num_processes=world().size,
             )
             for split in ("val", "test")
         }
         speed = create_speed_monitor(experiment.training, batches)
-        metrics = train(model, experiment.training, result.folder, loggers, batches, held_out, speed, done)
+        with failing_together():
+            metrics = train(model, experiment.training, result.folder, loggers, batches, held_out, speed, done)
         signatures = metric_signatures(experiment)
     except BaseException as error:
+        if not is_main():
+            raise
         if not (result.folder / "settings.json").exists():  # The run has not started, and cannot resume.
             rmtree(result.folder, ignore_errors=True)
             raise
         cause = explain_divergence(error, experiment, encoded) if isinstance(error, DivergedError) else error
         result = write_failure(result, cause, model, loggers)
-        if result.status == "interrupted" or isinstance(cause, InputError) or is_recoverable(cause):
+        if result.status == "interrupted" or isinstance(cause, InputError | PeerError) or is_recoverable(cause):
             error.add_note(str(result.folder))
             raise
         raise RunFailed(result) from cause
     result = replace(result, status="finished", metrics=metrics, signatures=signatures, speed=speed.speed)
     finished = with_costs(result, model)
-    return write_success(finished, experiment, model, splits["val"], loggers, maps=context.trial is None)
+    return from_main(
+        lambda: write_success(finished, experiment, model, splits["val"], loggers, maps=context.trial is None)
+    )
+
+
+def check_processes(context: RunContext, settings: Mapping[str, Any]) -> None:
+    """Raise InputError if several processes cannot train the run, because their code or settings differ."""
+    if world().size > 1:
+        check_equal(
+            {
+                "the versions": versions(),
+                "the source commit": source_commit(context.file),
+                "the settings": to_json(settings),
+            }
+        )
+
+
+def check_shared(folder: Path) -> None:
+    """Raise InputError if this process cannot see the run's folder, which rank 0 has created."""
+    if not (folder / "settings.json").exists():
+        raise InputError(f"{folder}: not visible on {gethostname()}; give a folder that all machines share with --out")
+
+
+def build_on_all(build: Callable[[], Experiment], resume: Path | None) -> tuple[Experiment, Mapping[str, Any]]:
+    """Build the experiment on all processes. Rank 0 builds first, and downloads data sets and learns fitted values.
+
+    Args:
+        build: A function that builds the experiment.
+        resume: The folder of a resumed run, which contains the fitted values.
+
+    Returns:
+        The experiment, and a mapping from names to fitted values.
+    """
+    built: list[Experiment] = []
+
+    def build_first() -> Mapping[str, Any]:
+        with recording_fitted(resume) as values:
+            built.append(build())
+        return values
+
+    values = from_main(build_first)
+    if not built:
+        with recording_fitted(resume, values):
+            built.append(build())
+    return built[0], values
 
 
 def read_unfinished(folder: Path) -> dict[str, Any] | None:
@@ -299,13 +361,15 @@ def encode_tasks(experiment: Experiment, known: MutableMapping[str, EncodedTask]
     for task in new_tasks.values():
         score_range_of(task.source, task.head.lower_is_better)  # Check before encoding, which may take hours.
     for name, task in new_tasks.items():
-        known[name] = prepare_task(
-            task.source,
-            task.tokenizer,
-            task.head,
-            task.objective,
-            bad_examples=training.bad_examples,
-            num_workers=training.num_workers,
+        known[name] = compute_once(
+            lambda task=task: prepare_task(
+                task.source,
+                task.tokenizer,
+                task.head,
+                task.objective,
+                bad_examples=training.bad_examples,
+                num_workers=training.num_workers,
+            )
         )
     return {name: known[name] for name in experiment.tasks}
 
@@ -408,9 +472,10 @@ def create_result(
     lineage: Mapping[str, Any],
 ) -> Result:
     """Create the result of a new or resumed run. For a new run, also create the run's folder, and lock the folder."""
-    assert experiment.name is not None
+    name = experiment.name
+    assert name is not None
     return Result(
-        name=experiment.name,
+        name=name,
         tasks=list(experiment.tasks),
         seed=seed,
         status="running",
@@ -428,7 +493,7 @@ def create_result(
         threads=torch.get_num_threads(),
         lineage=lineage,
         error="",
-        folder=resume or lock.enter_context(context.run_folder(experiment.name, seed)),
+        folder=resume or from_main(lambda: lock.enter_context(context.run_folder(name, seed))),
     )
 
 
@@ -501,6 +566,8 @@ def start_loggers(
         sources: The names of the copies of the experiment's files in the run's folder.
     """
     loggers = RunLoggers(result.folder, lambda: model.cost_tracker.as_dict())
+    if not is_main():
+        return loggers
     loggers.add(lambda: MetricsFile(result.folder / "metrics.csv", model.logged))
     if context.tensorboard:
         loggers.add(lambda: TensorBoard(result.folder, done))
@@ -527,7 +594,8 @@ def start_loggers(
 
 def create_speed_monitor(training: Training, batches: TrainDataLoader) -> SpeedMonitor:
     """Create the speed monitor. The peak speed of the machine is measured in the precision of the run."""
-    return SpeedMonitor(batches, peak_flops(default_device(), torch.bfloat16 if uses_bf16(training) else torch.float32))
+    peak = peak_flops(default_device(), torch.bfloat16 if uses_bf16(training) else torch.float32)
+    return SpeedMonitor(batches, peak * world().size)
 
 
 def metric_signatures(experiment: Experiment) -> dict[str, str]:

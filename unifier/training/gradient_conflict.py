@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
+from unifier.distributed import is_main, sum_over_processes
 from unifier.files import write_csv
 from unifier.training.lightning_module import UnifierModule
 
@@ -56,6 +57,7 @@ class GradientConflict(Callback):
             self.accumulated = -1, {}
             return
         total = layer_gradients(pl_module)
+        sum_over_processes(*total.values())
         last_step, previous = self.accumulated
         gradients = (
             {layer: gradient - previous[layer] for layer, gradient in total.items()} if step == last_step else total
@@ -95,7 +97,8 @@ class GradientConflict(Callback):
             for window, cosines in self.cosines.items()
             for (layer, pair), values in cosines.items()
         ]
-        write_csv(self.path, rows, CSV_COLUMNS)
+        if is_main():
+            write_csv(self.path, rows, CSV_COLUMNS)
 
 
 def layer_gradients(model: UnifierModule) -> dict[str, Tensor]:

@@ -2,7 +2,9 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from operator import itemgetter
 from statistics import fmean
 from typing import Any, final
 
@@ -12,10 +14,11 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from unifier.data.dataloader import Batch, CostFn
+from unifier.data.dataloader import Batch, CostFn, apply_objective, collate, sort_by_length
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit
 from unifier.data.source import SplitName, target_of
+from unifier.distributed import from_main, gather, gather_on_main, sum_over_processes, world
 from unifier.experiment import Experiment, Task, freeze
 from unifier.heads.head import mean_score_percent, score_percent
 from unifier.network import Network
@@ -25,6 +28,7 @@ from unifier.training.memory import reset_peak_memory
 from unifier.training.optimizers import Muon, create_optimizer, create_schedule
 from unifier.trunks.memory import Stream
 from unifier_tokenizers import InputError
+from unifier_tokenizers.shares import BatchShare, use_share
 
 INITIAL_TOTAL_STEPS = 1000
 """Assumed number of steps of a run with a budget in seconds, until the first step has been timed."""
@@ -36,6 +40,9 @@ class UnifierModule(Network, pl.LightningModule):
 
     A batch is a pair of task name and data. In validation and test, predictions are collected over the whole split. At
     the end of the split, scores are logged as `val/<task>/<metric>` or `test/<task>/<metric>`.
+
+    Several processes divide the examples of each training batch, and the batches of each evaluation. The gradients are
+    added up once per step.
     """
 
     tasks: Mapping[str, Task]  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -67,8 +74,16 @@ class UnifierModule(Network, pl.LightningModule):
         """The rows of metrics.csv."""
         self.lengths = torch.empty(0), torch.empty(0)
         """The lengths N and L (B,) of the examples in the batch that was last moved to the device."""
+        self.share: BatchShare | None = None
+        """The share of the current batch that this process computes, or None for the whole batch."""
+        self.step_losses: list[Tensor] = []
+        """The losses of the current step's shares, times their weights."""
+        self.stop_requested = self.stop_agreed = False
+        """True if this process must stop, and if any process must stop. Used only by several processes."""
         self.current_task = ""
         """The task of the current batch."""
+        self.parts: list[tuple[int, str, dict[int, Any]]] = []
+        """The number, the task and the predictions of each batch that this process has evaluated in the split."""
         self.predictions: dict[str, dict[int, Any]] = {}
         """For each task, a mapping from example index to prediction in the current split."""
         self.targets: dict[tuple[str, SplitName], dict[int, Any]] = {}
@@ -88,17 +103,56 @@ class UnifierModule(Network, pl.LightningModule):
         return max(round(cost.steps * seconds / cost.seconds), cost.steps + 1) if cost.seconds else INITIAL_TOTAL_STEPS
 
     def prepare(self, splits: Mapping[str, EncodedSplit]) -> None:
-        """Count the FLOPs of training examples without changing the network's state."""
+        """Count the FLOPs of training examples without changing the network's state.
+
+        Raises:
+            InputError: A task cannot be trained on several processes.
+        """
         buffers = [buffer.clone() for buffer in self.buffers()]
         for task, split in splits.items():
             parts = self.tasks[task]
             self.costs[task] = flops_of_example(
                 lambda batch, task=task: self.loss(task, batch), split, parts.augmentation, parts.objective
             )
+            if world().size > 1:
+                if parts.head.memory:
+                    raise InputError(f'task "{task}": memory={parts.head.memory} needs one process; set memory=0')
+                rows = sort_by_length(split.lengths())[:: -(-len(split) // (2 * world().size))]
+                batch = collate(split, rows)
+                self.check_shares(
+                    task, apply_objective(parts.objective, batch) if parts.objective else batch, world().size
+                )
         self.zero_grad(set_to_none=True)
         self.streams.clear()
         for buffer, before in zip(self.buffers(), buffers, strict=True):
             buffer.copy_(before)  # FLOP counting must not change the running statistics of batch norms.
+
+    @torch.no_grad()
+    def check_shares(self, task: str, batch: Batch, size: int) -> None:
+        """Check that the weighted losses of the shares of a batch add up to the loss of the batch.
+
+        Args:
+            task: The task of the batch.
+            batch: The examples of the task.
+            size: The number of shares.
+
+        Raises:
+            InputError: The losses differ, for example because a layer draws random numbers or computes statistics of
+                the examples that a process has.
+        """
+
+        def loss(share: BatchShare) -> float:
+            with torch.random.fork_rng(devices=[]), use_share(share):
+                return share.weight * self.loss(task, Batch(*map(share.rows, batch))).item()
+
+        counts = self.tasks[task].head.target_counts(batch.target).tolist()
+        whole = loss(BatchShare.of(counts, 0, 1))
+        total = sum(loss(BatchShare.of(counts, rank, size)) for rank in range(size))
+        if not math.isclose(whole, total, rel_tol=1e-3, abs_tol=1e-3):
+            raise InputError(
+                f'task "{task}": the loss of a batch is {whole:.4f}, but {total:.4f} in {size} processes, because a '
+                "layer does not treat the examples independently, such as a batch norm: use one process"
+            )
 
     def weighted_loss(self, task: str, loss: Tensor) -> Tensor:
         """Multiply a loss by the task's weight. For a learned weight, also apply eq. 7 of Kendall et al. 2018."""
@@ -109,9 +163,13 @@ class UnifierModule(Network, pl.LightningModule):
     def transfer_batch_to_device(
         self, batch: tuple[str, Batch], device: torch.device, dataloader_idx: int
     ) -> tuple[str, Batch]:
-        """Move a batch to the device."""
+        """Move a batch to the device. Of several processes, each process takes its share of a training batch."""
         task, data = batch
         self.lengths = data.lengths()  # Copying the lengths from the accelerator would block the CPU.
+        if world().size > 1 and self.trainer.training:
+            counts = self.tasks[task].head.target_counts(data.target).tolist()
+            self.share = BatchShare.of(counts, world().rank, world().size)
+            data = Batch(*map(self.share.rows, data))
         return task, data.to(device)
 
     def on_train_batch_start(self, batch: tuple[str, Batch], batch_idx: int) -> None:
@@ -123,13 +181,26 @@ class UnifierModule(Network, pl.LightningModule):
         self.stepped = True
         self.last_clock_time = time.perf_counter()
         task, data = batch
-        loss = self.training_loss(task, data)
-        assert len(self.lengths[0]) == len(data.mask), "another batch was moved to the device"
-        self.losses[task].append(loss.detach().clone())  # The next run of a CUDA graph overwrites the loss.
+        num_examples = self.share.stop - self.share.start if self.share else len(self.lengths[0])
+        assert num_examples == len(data.mask), "another batch was moved to the device"
+        with use_share(self.share):
+            loss = self.training_loss(task, data)
+        weight = self.share.weight if self.share else 1
+        self.losses[task].append(weight * loss.detach())  # The next run of a CUDA graph overwrites the loss.
+        self.step_losses.append(self.losses[task][-1])
         self.current_task = task
         # The cost is counted before the callbacks at the end of the step log and save the cost.
         self.cost_tracker.count(task, self.lengths[0], round(self.costs[task](*self.lengths).sum()))
-        return self.weighted_loss(task, loss)
+        return weight * self.weighted_loss(task, loss)
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        """Replace gradients and losses by their sums over the processes: the values of whole batches."""
+        if world().size > 1:
+            stop = torch.tensor(float(self.stop_requested), device=self.device)
+            gradients = (parameter.grad for parameter in self.parameters() if parameter.grad is not None)
+            sum_over_processes(*gradients, *self.step_losses, stop)
+            self.stop_agreed = bool(stop)
+        self.step_losses.clear()
 
     def on_after_backward(self) -> None:
         """Add the time of the forward and backward passes to the task."""
@@ -141,6 +212,9 @@ class UnifierModule(Network, pl.LightningModule):
         self._clock(*self.cost_tracker.in_step)  # Divide the optimizer time among the tasks in the step.
         self.cost_tracker.step()
         seconds = self.training_settings.seconds
+        if seconds is not None:  # The processes stop and validate at the same step, by the clock of rank 0.
+            for task, cost in from_main(self.cost_tracker.by_task).items():
+                self.cost_tracker.tasks[task].seconds = cost["seconds"]
         # No validation would follow batches after the last planned step.
         if (
             self.cost_tracker.steps >= self.planned_steps
@@ -164,14 +238,15 @@ class UnifierModule(Network, pl.LightningModule):
 
     def validation_step(self, batch: tuple[str, Batch], batch_idx: int) -> None:
         """Collect the predictions of a batch."""
-        self._collect_predictions(*batch)
+        self._collect_predictions(*batch, batch_idx)
 
     def test_step(self, batch: tuple[str, Batch], batch_idx: int) -> None:
         """Collect the predictions of a batch."""
-        self._collect_predictions(*batch)
+        self._collect_predictions(*batch, batch_idx)
 
-    def _collect_predictions(self, task: str, batch: Batch) -> None:
-        self.predictions.setdefault(task, {}).update(self.evaluate_batch(task, batch))
+    def _collect_predictions(self, task: str, batch: Batch, number: int) -> None:
+        number = world().rank + number * world().size  # The number of the batch among the batches of all processes.
+        self.parts.append((number, task, self.evaluate_batch(task, batch)))
 
     def on_validation_epoch_start(self) -> None:
         """Stop the clock and delete the predictions of the previous split."""
@@ -179,17 +254,18 @@ class UnifierModule(Network, pl.LightningModule):
             self._synchronize()
             self.cost_tracker.clock(self.current_task)
         self.cost_tracker.pause()
-        self.predictions = {}
+        self.parts = []
 
     def on_test_epoch_start(self) -> None:
         """Delete the predictions of the previous split."""
-        self.predictions = {}
+        self.parts = []
 
     def on_validation_epoch_end(self) -> None:
         """Log the validation scores. With `refit`, the scores are logged as training scores."""
         if self.training_settings.refit:
             self._log_scores("val", prefix="train")
             return
+        self._check_equal_weights()
         firsts = self._log_scores("val")
         self.score = mean_score_percent(self._score_percent(task, *first) for task, first in firsts.items())
         self.log("val/score", self.score)
@@ -218,20 +294,40 @@ class UnifierModule(Network, pl.LightningModule):
             The name and the value of each task's first metric.
         """
         firsts: dict[str, tuple[str, float]] = {}
-        for task, predictions in self.predictions.items():
-            if (task, split) not in self.targets:
-                examples = open_split(self.tasks[task].source, split)
-                self.targets[task, split] = {index: target_of(examples, index) for index in predictions}
-            targets = self.targets[task, split]
-            scores = self.tasks[task].head.checked_metrics(
-                list(predictions.values()), [targets[index] for index in predictions]
-            )
+        gathered = gather_on_main((self.parts, self.stop_requested))
+        self.predictions = {}
+        for _, task, predictions in sorted((part for parts, _ in gathered for part in parts), key=itemgetter(0)):
+            self.predictions.setdefault(task, {}).update(predictions)
+        all_scores, self.stop_agreed = from_main(lambda: (self._compute_scores(split), any(s for _, s in gathered)))
+        for task, scores in all_scores.items():
             start = f"{prefix or split}/{task}/"
             named = {start + metric: score for metric, score in scores.items()}
             self.log_dict(named)  # Lightning rounds the logged values to float32.
             self.scores = {name: score for name, score in self.scores.items() if not name.startswith(start)} | named
             firsts[task] = next(iter(scores.items()))
         return firsts
+
+    def _compute_scores(self, split: SplitName) -> dict[str, dict[str, float]]:
+        """Return the scores of each task from the predictions of all processes."""
+        all_scores: dict[str, dict[str, float]] = {}
+        for task, predictions in self.predictions.items():
+            if (task, split) not in self.targets:
+                examples = open_split(self.tasks[task].source, split)
+                self.targets[task, split] = {index: target_of(examples, index) for index in predictions}
+            targets = self.targets[task, split]
+            all_scores[task] = self.tasks[task].head.checked_metrics(
+                list(predictions.values()), [targets[index] for index in predictions]
+            )
+        return all_scores
+
+    def _check_equal_weights(self) -> None:
+        """Raise RuntimeError if the weights or the states of the random generators differ between the processes."""
+        if world().size > 1 and len(set(gather(lambda: hash_tensors(self._replicated_tensors())))) > 1:
+            raise RuntimeError("the weights of the processes differ: use equal devices, or one process")
+
+    def _replicated_tensors(self) -> list[Tensor]:
+        """Return the tensors that are equal on all processes: weights and states of random generators."""
+        return [*self.state_dict().values(), *(module.get_rng_state() for module in self._random_modules())]
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
         """Clip the gradient norm to `grad_clip` times the mean loss weight of the step.
@@ -313,3 +409,11 @@ class UnifierModule(Network, pl.LightningModule):
         optimizer = create_optimizer(self.training_settings, self, self.trunk)
         scheduler = create_schedule(self.training_settings, optimizer, lambda: self.total_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+def hash_tensors(tensors: Iterable[Tensor]) -> str:
+    """Return the SHA-256 hash of the bytes of all tensors."""
+    digest = sha256()
+    for tensor in tensors:
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

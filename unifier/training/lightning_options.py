@@ -14,6 +14,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.plugins import MixedPrecision, Precision
 from lightning.pytorch.profilers import AdvancedProfiler, PyTorchProfiler, SimpleProfiler
 
+from unifier.distributed import world
 from unifier_tokenizers import InputError
 
 GivenCallback = Callback | Callable[[], Callback]
@@ -120,6 +121,8 @@ class LightningOptions:
                 raise InputError("trainer=limit_val_batches: joint training validates every task, so leave it out")
             limit = given["limit_val_batches"]
             warnings.warn(f"limit_val_batches={limit}: validation scores cover a part of the split", stacklevel=2)
+        if world().size > 1 and (own := sorted(given.keys() & {"strategy", "limit_val_batches"})):
+            raise InputError(f"trainer={own[0]}: {world().size} processes need our own {own[0]}; leave it out")
         plugins = _as_list(given.pop("plugins", None))
         arguments = {**defaults, **given, "plugins": [*defaults["plugins"], *plugins]}
         if any(isinstance(plugin, Precision) for plugin in plugins):

@@ -12,6 +12,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, ProgressBar
 
 from unifier.data.dataloader import EvalDataLoader, TrainDataLoader
+from unifier.distributed import PeerError, failing_together
 from unifier.experiment import Training
 from unifier.nn.precision import default_device, has_fast_bfloat16
 from unifier.training.callbacks import (
@@ -30,6 +31,7 @@ from unifier.training.gradient_conflict import GradientConflict
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.lightning_options import LightningOptions
 from unifier.training.loggers import RunLoggers
+from unifier.training.parallel import trainer_options
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
 
@@ -45,7 +47,8 @@ def quiet_lightning() -> Generator[None]:
             # Lightning itself calls a function that torch 2.11 deprecates.
             warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
             # A resumed run writes into its folder again, and skips earlier batches with `batches_done`.
-            for message in ("Checkpoint directory .* exists", ".*your dataloader is not resumable"):
+            # All processes log the scores of rank 0.
+            for message in ("Checkpoint directory .* exists", ".*dataloader is not resumable", ".*sync_dist=True"):
                 warnings.filterwarnings("ignore", message=message)
             yield
     finally:
@@ -90,7 +93,7 @@ def train_and_test(
     stop = GracefulStop(folder)
     given = given or LightningOptions()
     options: dict[str, Any] = {
-        "devices": 1,
+        **trainer_options(),
         "precision": "bf16-mixed" if uses_bf16(training) else "32-true",
         "plugins": [AtomicCheckpointIO()],
         "enable_model_summary": False,
@@ -121,9 +124,10 @@ def train_and_test(
     batches.batches_done = (done or 0) * training.grad_accumulation
     with stop:
         try:
-            trainer.fit(model, batches, held_out["val"], ckpt_path=start)
+            with failing_together():
+                trainer.fit(model, batches, held_out["val"], ckpt_path=start)
         except Exception as error:
-            if start is None or model.stepped or isinstance(error, InputError | OSError):
+            if start is None or model.stepped or isinstance(error, InputError | OSError | PeerError):
                 raise
             # No code of the user has run since Lightning began to read the checkpoint.
             reason = f"{type(error).__name__}: {one_line(error)}"

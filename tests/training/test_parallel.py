@@ -1,0 +1,53 @@
+"""Training on two processes: the results of one process, one folder, and known faults of other trainers.
+
+The numbers of rows are those of a list of eighteen public faults of distributed training.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.two_processes import Pair, train
+from unifier.files import read_csv
+
+pytestmark = [pytest.mark.extras, pytest.mark.usefixtures("undrawn")]
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    pair = Pair()
+    yield pair
+    pair.close()
+
+
+RUNS: dict[str, tuple[tuple[str, ...], dict[str, Any], float]] = {
+    "solo": (("digits",), {"optimizer": "adamw", "steps": 50}, 1e-5),
+    "muon": (("digits",), {"optimizer": "muon", "steps": 50}, 1e-4),
+    "text": (("text",), {"optimizer": "adamw", "steps": 50}, 1e-5),
+    "joint": (
+        ("digits", "text", "rare"),
+        {"optimizer": "adamw", "steps": 50, "grad_accumulation": 2, "loss_weighting": "uncertainty"},
+        1e-5,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_losses_and_scores_equal_those_of_one_process(kind: str, pair: Pair, tmp_path: Path) -> None:
+    tasks, settings, tolerance = RUNS[kind]
+    one = train(tmp_path / "one", tasks, **settings)
+    first, second = pair(train, tmp_path / "two", tasks, **settings)
+    assert first.losses == pytest.approx(one.losses, rel=tolerance)
+    assert first.hashes == second.hashes, "rows 3 and 12"
+    assert first.result.budget["tokens"] == one.result.budget["tokens"]
+    for mine, other, whole in zip(first.indices, second.indices, one.indices, strict=True):
+        assert {*mine, *other} == {*whole}, "rows 1 and 16"
+        assert len(whole) == 1 or len(mine) + len(other) == len(whole)
+    assert first.predicted == one.predicted, "rows 4 and 7"
+    assert first.result.metrics == pytest.approx(one.result.metrics, abs=1e-4), "row 5"
+    folders = [*(tmp_path / "two").rglob("settings.json")]
+    assert len(folders) == 1, "row 10"
+    rows = read_csv(folders[0].parent / "metrics.csv")
+    assert len(rows) == len({tuple(row.values()) for row in rows}), "row 11"

@@ -1,0 +1,171 @@
+"""Two processes on one machine, connected by gloo, which train small experiments for tests."""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from socket import socket
+from typing import Any, final
+
+import torch
+
+from unifier import (
+    ClassificationHead,
+    Experiment,
+    PatchTokenizer,
+    SubwordTokenizer,
+    Task,
+    Training,
+    Transformer,
+    TranslationHead,
+    Vocabulary,
+)
+from unifier.data.source import Example, SplitName
+from unifier.datasets import Digits, GrammarPairs
+from unifier.distributed import world
+from unifier.training.fit import RunContext, fit
+from unifier.training.lightning_module import UnifierModule, hash_tensors
+from unifier.training.parallel import start_processes
+from unifier.training.result import Result
+from unifier.training.trainer import train_and_test
+
+D, SECONDS = 8, 120
+VOCABULARY = Vocabulary.fit((text for example in GrammarPairs().split("train") for text in example), size=300)
+
+
+@final
+class Few:
+    """The first examples of each split of a source."""
+
+    def __init__(self, source: Any, train: int = 61, held_out: int = 23) -> None:
+        self.source, self.name, self.labels = source, source.name, getattr(source, "labels", ())
+        self.sizes = {"train": train, "val": held_out, "test": held_out}
+
+    def split(self, name: SplitName) -> list[Example]:
+        return [self.source.split(name)[k] for k in range(self.sizes[name])]
+
+
+TASKS: dict[str, Callable[[], Task]] = {
+    "digits": lambda: Task(
+        Few(Digits()), PatchTokenizer(D, channels=1, dropout=0.1), ClassificationHead(Digits.labels, D)
+    ),
+    "text": lambda: Task(
+        Few(GrammarPairs()),
+        SubwordTokenizer(VOCABULARY, D, dropout=0.1),
+        TranslationHead(VOCABULARY, D, depth=1, heads=2, dropout=0.1, r_drop=0.5),
+    ),
+    "rare": lambda: Task(
+        Few(Digits(), held_out=1), PatchTokenizer(D, channels=1), ClassificationHead(Digits.labels, D)
+    ),
+}
+
+
+@dataclass
+class Trained:
+    """A finished run, and what its process has seen."""
+
+    result: Result
+    hashes: list[str] = field(default_factory=list[str])
+    """The hash of all weights after the run."""
+    indices: list[list[int]] = field(default_factory=list[list[int]])
+    """The indices of the examples in each training batch of this process."""
+    predicted: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    """The indices of the predictions of the test split."""
+    losses: list[float] = field(default_factory=list[float])
+    """All logged losses."""
+
+
+def train(
+    folder: Path,
+    tasks: Sequence[str],
+    wrap: Callable[[Experiment], None] = lambda _: None,
+    resume: Path | None = None,
+    **training: Any,
+) -> Trained:
+    """Train a small experiment.
+
+    Args:
+        folder: The folder of runs.
+        tasks: Keys of `TASKS`.
+        wrap: A function that changes the experiment.
+        resume: The folder of the run to resume.
+        training: Settings of the training.
+    """
+    seen = Trained(None)  # pyright: ignore[reportArgumentType]
+
+    def build() -> Experiment:
+        settings = {"batch_tokens": 200, "num_validations": 2, "num_workers": 0, "precision": "float32", **training}
+        named = {name: TASKS[name]() for name in tasks}
+        experiment = Experiment(Transformer(D, 1, 2, 8, dropout=0.1), named, Training(**settings), name="small")
+        wrap(experiment)
+        return experiment
+
+    def observe(model: UnifierModule, *args: Any, **options: Any) -> dict[str, float]:
+        step = model.training_step
+
+        def training_step(batch: Any, batch_idx: int) -> Any:
+            seen.indices.append(batch[1].example_indices.tolist())
+            return step(batch, batch_idx)
+
+        model.training_step = training_step
+        scores = train_and_test(model, *args, **options)
+        seen.hashes.append(hash_tensors(model.state_dict().values()))
+        seen.predicted = {task: list(predictions) for task, predictions in model.predictions.items()}
+        seen.losses = [row[name] for row in model.logged for name in row if name.endswith("/loss")]
+        return scores
+
+    context = RunContext(folder, "study", wandb="off")
+    seen.result = fit(build, {}, 0, context, resume=resume, train=observe)
+    return seen
+
+
+@final
+class Pair:
+    """Two processes that call functions together."""
+
+    def __init__(self) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        with socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.pipes, self.processes = [], []
+        for rank in (0, 1):
+            pipe, theirs = spawn.Pipe()
+            self.processes.append(spawn.Process(target=serve, args=(rank, port, theirs), daemon=True))
+            self.processes[-1].start()
+            self.pipes.append(pipe)
+
+    def __call__(self, function: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
+        """Call a function in both processes, and return the two results. An error of a process is raised."""
+        for pipe in self.pipes:
+            pipe.send((function, args, options))
+        results: list[Any] = []
+        for rank, pipe in enumerate(self.pipes):
+            assert pipe.poll(SECONDS), f"process {rank} does not answer"
+            results.append(pipe.recv())
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return results
+
+    def close(self) -> None:
+        """End both processes."""
+        for process in self.processes:
+            process.kill()
+            process.join()
+
+
+def serve(rank: int, port: int, pipe: Any) -> None:
+    """Connect a process with the other process, and call the functions that arrive."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "RANK": str(rank), "LOCAL_RANK": str(rank)}
+    torch.set_num_threads(1)
+    start_processes()
+    assert world().size == 2
+    while True:
+        function, args, options = pipe.recv()
+        try:
+            pipe.send(function(*args, **options))
+        except BaseException as error:
+            pipe.send(error)

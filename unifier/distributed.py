@@ -1,0 +1,234 @@
+"""The processes that train one model together: the rank of this process, and the exchange of values and errors."""
+
+import os
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar, final
+
+from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import one_line
+
+if TYPE_CHECKING:  # The command line must start fast, so torch is imported inside the functions.
+    from torch import Tensor
+    from torch._C._distributed_c10d import Store
+
+T = TypeVar("T")
+
+FAILURE_KEY = "unifier/failure"
+"""The key under which a failing process stores its error for the other processes."""
+
+TIMEOUT = timedelta(hours=12)
+"""The time that a process waits for the others. Rank 0 may encode a large data set, while the others wait."""
+
+
+@final
+@dataclass(frozen=True)
+class World:
+    """The processes that train one model together, one process per device."""
+
+    rank: int = 0
+    """The number of this process, from 0 to `size` - 1. Rank 0 writes all files and prints."""
+    size: int = 1
+    """The number of processes on all machines."""
+    local_rank: int = 0
+    """The number of this process on its machine."""
+    local_size: int = 1
+    """The number of processes on each machine."""
+
+
+@final
+class PeerError(Exception):
+    """Exception for the failure of another process. Only rank 0 prints the message."""
+
+
+_world = World()
+_store: "Store | None" = None
+
+
+def world() -> World:
+    """Return the processes that train together. By default, the only process is this process."""
+    return _world
+
+
+def is_main() -> bool:
+    """Return True for the process with rank 0, which writes all files and prints."""
+    return _world.rank == 0 and (_world.size > 1 or not is_helper(os.environ))
+
+
+def is_launched(environment: Mapping[str, str]) -> bool:
+    """Return True if torchrun, srun or another process has started this process as one of several processes.
+
+    Args:
+        environment: The environment variables of the process.
+    """
+    return any(environment.get(size, "1") != "1" for size in ("WORLD_SIZE", "SLURM_NTASKS"))
+
+
+def is_helper(environment: Mapping[str, str]) -> bool:
+    """Return True if a launcher has given a process a rank above 0, before the processes are connected.
+
+    Args:
+        environment: The environment variables of the process.
+    """
+    names = {"WORLD_SIZE": ("RANK", "LOCAL_RANK", "NODE_RANK"), "SLURM_NTASKS": ("SLURM_PROCID",)}
+    return any(
+        environment.get(size, "1") != "1" and environment.get(name, "0") != "0"
+        for size, ranks in names.items()
+        for name in ranks
+    )
+
+
+def connect(members: World, backend: str) -> None:
+    """Connect this process with the other processes, at the address in $MASTER_ADDR and $MASTER_PORT.
+
+    Args:
+        members: The processes.
+        backend: The backend of torch.distributed, such as "gloo" for the CPU.
+
+    Raises:
+        InputError: The other processes do not answer.
+    """
+    import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
+
+    global _world, _store
+    try:
+        store, *_ = next(rendezvous("env://", members.rank, members.size, timeout=timedelta(minutes=5)))
+        dist.init_process_group(backend, store=store, rank=members.rank, world_size=members.size, timeout=TIMEOUT)
+    except (RuntimeError, ValueError) as error:
+        address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        raise InputError(
+            f"the {members.size} processes cannot be connected at {address} ({one_line(error)}): check the number of "
+            "processes on each machine, and that the address can be reached"
+        ) from error
+    _world, _store = members, store
+
+
+def from_main(compute: Callable[[], T]) -> T:
+    """Call a function on rank 0, and return its result on every rank.
+
+    Raises:
+        Exception: The error of the function on rank 0, and PeerError on all other ranks.
+    """
+    if _world.size == 1:
+        return compute()
+    import torch.distributed as dist
+
+    outcome: list[Any] = [None]
+    failure = None
+    if _world.rank == 0:
+        try:
+            outcome = [("", compute())]
+        except Exception as error:
+            failure, outcome = error, [(one_line(error), None)]
+    dist.broadcast_object_list(outcome, 0)
+    message, result = outcome[0]
+    if failure is not None:
+        raise failure
+    if message:
+        raise PeerError(message)
+    return result
+
+
+def gather(compute: Callable[[], T]) -> list[T]:
+    """Call a function on every rank, and return the results of all ranks on every rank.
+
+    Raises:
+        Exception: The error of this rank, or else the first error of another rank: InputError on rank 0, and PeerError
+            on all other ranks.
+    """
+    if _world.size == 1:
+        return [compute()]
+    import torch.distributed as dist
+
+    failure, outcome = None, ("", None)
+    try:
+        outcome = ("", compute())
+    except Exception as error:
+        failure, outcome = error, (f"process {_world.rank}: {one_line(error)}", None)
+    outcomes: list[Any] = [None] * _world.size
+    dist.all_gather_object(outcomes, outcome)
+    if failure is not None:
+        raise failure
+    if messages := [message for message, _ in outcomes if message]:
+        raise InputError(messages[0]) if _world.rank == 0 else PeerError(messages[0])
+    return [result for _, result in outcomes]
+
+
+def gather_on_main(value: T) -> list[T]:
+    """Return the values of all ranks on rank 0, and only the own value on all other ranks."""
+    if _world.size == 1:
+        return [value]
+    import torch.distributed as dist
+
+    values: list[Any] | None = [None] * _world.size if _world.rank == 0 else None
+    dist.gather_object(value, values)
+    return [value] if values is None else values
+
+
+def sum_over_processes(*tensors: "Tensor") -> None:
+    """Replace each tensor by its sum over all processes. All tensors are sent as one message.
+
+    Args:
+        tensors: Tensors on one device. Each process has tensors of the same shapes.
+    """
+    if _world.size == 1:
+        return
+    import torch
+    import torch.distributed as dist
+
+    flat = torch.cat([tensor.detach().flatten().to(tensors[0].dtype) for tensor in tensors])
+    dist.all_reduce(flat)
+    for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+        tensor.detach().copy_(part.view(tensor.shape))
+
+
+def broadcast(tensors: Iterable["Tensor"]) -> None:
+    """Replace the content of each tensor by the content on rank 0."""
+    if _world.size > 1:
+        import torch.distributed as dist
+
+        for tensor in tensors:
+            dist.broadcast(tensor.detach(), 0)
+
+
+@contextmanager
+def failing_together() -> Generator[None]:
+    """Store an error for the other processes. If another process has failed before, raise PeerError with its error.
+
+    The system closes the connections of a failed process, so that the processes that wait for an answer fail too.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if _world.size == 1 or isinstance(error, PeerError):
+            raise
+        if (cause := _stored_failure()) or _is_lost_connection(error):
+            raise PeerError(cause or f"another process has ended ({one_line(error)})") from error
+        _store_failure(error)
+        raise
+
+
+def _store_failure(error: BaseException) -> None:
+    with suppress(RuntimeError):  # The process with the store may have ended.
+        assert _store is not None
+        _store.set(FAILURE_KEY, f"process {_world.rank}: {one_line(error) or type(error).__name__}")
+
+
+def _stored_failure() -> str:
+    """Return the stored error of another process, or ""."""
+    with suppress(RuntimeError):
+        assert _store is not None
+        if _store.check([FAILURE_KEY]) and not (line := _store.get(FAILURE_KEY).decode()).startswith(
+            f"process {_world.rank}:"
+        ):
+            return line
+    return ""
+
+
+def _is_lost_connection(error: BaseException) -> bool:
+    import torch.distributed as dist
+
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
