@@ -2,8 +2,11 @@
 
 import multiprocessing
 import os
+import signal
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from socket import socket
 from typing import Any, final
@@ -27,10 +30,10 @@ from unifier.distributed import world
 from unifier.training.fit import RunContext, fit
 from unifier.training.lightning_module import UnifierModule, hash_tensors
 from unifier.training.parallel import start_processes
-from unifier.training.result import Result
+from unifier.training.result import Interrupted, Result
 from unifier.training.trainer import train_and_test
 
-D, SECONDS = 8, 120
+D, SECONDS = 8, 500
 VOCABULARY = Vocabulary.fit((text for example in GrammarPairs().split("train") for text in example), size=300)
 
 
@@ -79,7 +82,7 @@ class Trained:
 def train(
     folder: Path,
     tasks: Sequence[str],
-    wrap: Callable[[Experiment], None] = lambda _: None,
+    wrap: Callable[[Experiment], object] = lambda _: None,
     resume: Path | None = None,
     **training: Any,
 ) -> Trained:
@@ -95,7 +98,13 @@ def train(
     seen = Trained(None)  # pyright: ignore[reportArgumentType]
 
     def build() -> Experiment:
-        settings = {"batch_tokens": 200, "num_validations": 2, "num_workers": 0, "precision": "float32", **training}
+        settings: dict[str, Any] = {
+            "batch_tokens": 200,
+            "num_validations": 2,
+            "num_workers": 0,
+            "precision": "float32",
+            **training,
+        }
         named = {name: TASKS[name]() for name in tasks}
         experiment = Experiment(Transformer(D, 1, 2, 8, dropout=0.1), named, Training(**settings), name="small")
         wrap(experiment)
@@ -118,6 +127,29 @@ def train(
     context = RunContext(folder, "study", wandb="off")
     seen.result = fit(build, {}, 0, context, resume=resume, train=observe)
     return seen
+
+
+def stop(folder: Path, tasks: Sequence[str], *, rank: int, step: int, **given: Any) -> Path:
+    """Train like `train`, with a SIGTERM to one process in one of its steps. Return the folder of the stopped run."""
+    steps = count(1)
+
+    def press(trunk: Any, inputs: Any, output: Any) -> None:
+        training = torch.is_grad_enabled() and trunk.training and len(output.mask) > 1
+        if training and world().rank == rank and next(steps) == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    try:
+        train(folder, tasks, lambda experiment: experiment.trunk.register_forward_hook(press), **given)
+    except Interrupted as stopped:
+        return stopped.folder
+    raise AssertionError("the run was not stopped")
+
+
+def slow(experiment: Experiment) -> None:
+    """Slow down rank 1, and give it other scores."""
+    head = experiment.tasks["digits"].head
+    head.metrics = lambda *_: {"accuracy": 50 + world().rank}  # pyright: ignore[reportAttributeAccessIssue]
+    experiment.trunk.register_forward_hook(lambda *_: time.sleep(0.02 * world().rank))
 
 
 @final

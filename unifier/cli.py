@@ -56,6 +56,10 @@ def _run_command(arguments: Sequence[str] | None) -> int:
             from unifier.limits import check_limits
 
             check_limits(options.command)
+        if options.command != "run" and os.environ.get("WORLD_SIZE", "1") != "1":
+            from unifier_tokenizers import InputError
+
+            raise InputError(f"WORLD_SIZE={os.environ['WORLD_SIZE']}: only `unifier run` uses several processes")
         return options.act(options) or 0
 
 

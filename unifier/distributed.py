@@ -22,6 +22,9 @@ FAILURE_KEY = "unifier/failure"
 TIMEOUT = timedelta(hours=12)
 """The time that a process waits for the others. Rank 0 may encode a large data set, while the others wait."""
 
+WAIT_FOR_MAIN = timedelta(seconds=10)
+"""The time that a failed process waits for rank 0, which writes the files of the failed run."""
+
 
 @final
 @dataclass(frozen=True)
@@ -209,6 +212,30 @@ def failing_together() -> Generator[None]:
             raise PeerError(cause or f"another process has ended ({one_line(error)})") from error
         _store_failure(error)
         raise
+
+
+def release(key: str) -> None:
+    """Let the processes that wait in `wait_for_main` end. Only rank 0 calls this function."""
+    if _world.size > 1:
+        with suppress(RuntimeError):
+            assert _store is not None
+            _store.set(key, "")
+
+
+def wait_for_main(key: str, *, disconnect: bool) -> None:
+    """Wait until rank 0 has written the files of a failed run, because launchers stop all processes after the first.
+
+    Args:
+        key: The key that rank 0 passes to `release`.
+        disconnect: True if rank 0 may wait for this process, and must be woken by a lost connection.
+    """
+    import torch.distributed as dist
+
+    with suppress(RuntimeError):  # The process with the store may have ended.
+        if disconnect:
+            dist.destroy_process_group()
+        assert _store is not None
+        _store.wait([key], WAIT_FOR_MAIN)
 
 
 def _store_failure(error: BaseException) -> None:

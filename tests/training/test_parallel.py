@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.two_processes import Pair, train
+from tests.two_processes import Pair, slow, stop, train
 from unifier.files import read_csv
 
 pytestmark = [pytest.mark.extras, pytest.mark.usefixtures("undrawn")]
@@ -51,3 +51,30 @@ def test_losses_and_scores_equal_those_of_one_process(kind: str, pair: Pair, tmp
     assert len(folders) == 1, "row 10"
     rows = read_csv(folders[0].parent / "metrics.csv")
     assert len(rows) == len({tuple(row.values()) for row in rows}), "row 11"
+
+
+@pytest.mark.parametrize("stopped_by", [1, 2])
+def test_stopped_run_resumes_with_another_number_of_processes(stopped_by: int, pair: Pair, tmp_path: Path) -> None:
+    """Rows 8 and 13. A signal to rank 1 alone stops both processes."""
+    settings: dict[str, Any] = {"steps": 12, "optimizer": "adamw"}
+    whole = train(tmp_path / "whole", ["digits"], **settings)
+    if stopped_by == 2:
+        folder, other = pair(stop, tmp_path / "run", ["digits"], rank=1, step=5, **settings)
+        assert folder == other
+        resumed = train(tmp_path / "run", ["digits"], resume=folder, **settings)
+    else:
+        folder = stop(tmp_path / "run", ["digits"], rank=0, step=5, **settings)
+        resumed, _ = pair(train, tmp_path / "run", ["digits"], resume=folder, **settings)
+    assert resumed.losses == pytest.approx(whole.losses, rel=1e-5)
+    assert resumed.result.budget["tokens"] == whole.result.budget["tokens"]
+    assert {*resumed.indices[-1]} <= {*whole.indices[-1]}
+    assert len(resumed.indices) < len(whole.indices)
+
+
+def test_budget_in_seconds_ends_at_one_step(pair: Pair, tmp_path: Path) -> None:
+    """Rows 6 and 15."""
+    first, second = pair(train, tmp_path, ["digits"], slow, seconds=2)
+    assert first.hashes == second.hashes
+    assert len(first.indices) == len(second.indices)
+    assert first.result.metrics == second.result.metrics
+    assert len([*tmp_path.rglob("best.ckpt")]) == 1

@@ -213,7 +213,7 @@ def ordered_map(
         sampler=range(CHUNK_EXAMPLES, len(examples)),
         num_workers=min(num_workers, -(-remaining // batch_size)),
         collate_fn=list,
-        worker_init_fn=_end_with_parent,
+        worker_init_fn=end_with_parent,
         # Without its own generator, the loader would draw from torch's global generator.
         # The random numbers of a run would then depend on the content of the cache.
         generator=torch.Generator(),
@@ -223,7 +223,7 @@ def ordered_map(
     yield from map(_to_tensors, chain.from_iterable(results))
 
 
-def _end_with_parent(_: int) -> None:
+def end_with_parent(_: int = 0) -> None:
     """Let Linux kill this worker process when its parent has ended.
 
     A worker of a killed parent would wait for space in the queue of its results, because the other workers also keep

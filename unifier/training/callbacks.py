@@ -1,6 +1,7 @@
 """Callbacks of the training loop: logging, progress, speed, stopping, weight averages and checkpoint files."""
 
 import math
+import os
 import signal
 import sys
 import threading
@@ -37,19 +38,20 @@ ESTIMATE_STEPS = 10
 class GracefulStop(Callback):
     """Callback that saves a checkpoint and stops the run after the current step on SIGINT or SIGTERM.
 
-    A second signal stops the run immediately. As a context manager, the callback restores the previous signal handlers
-    on exit.
+    SLURM announces the end of a job with SIGUSR1, which is treated alike in a job of SLURM. A second signal stops the
+    run immediately. As a context manager, the callback restores the previous signal handlers on exit.
     """
 
     def __init__(self, folder: Path) -> None:
         """Create the callback. `folder` is the run's folder."""
         self.folder = folder
-        self.requested = False
+        self.requested, self.requested_time = False, -math.inf
         self.previous_handlers: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "GracefulStop":
         if threading.current_thread() is threading.main_thread():  # Only the main thread receives signals.
-            self.previous_handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+            signals = [signal.SIGINT, signal.SIGTERM, *([signal.SIGUSR1] if "SLURM_JOB_ID" in os.environ else [])]
+            self.previous_handlers = {number: signal.getsignal(number) for number in signals}
         self._install()
         return self
 
@@ -65,9 +67,12 @@ class GracefulStop(Callback):
     on_train_start = on_validation_start = on_test_start = _install
 
     def _request(self, number: int, frame: Any) -> None:
+        # A terminal and torchrun both send the signal of one Ctrl-C to all processes.
+        if world().size > 1 and time.monotonic() < self.requested_time + 1:
+            return
         if self.requested:
             raise Interrupted(self.folder)
-        self.requested = True
+        self.requested, self.requested_time = True, time.monotonic()
         print_status("stopping after this step, or after the validation; Ctrl-C again stops immediately", sys.stderr)
 
     def on_train_batch_start(

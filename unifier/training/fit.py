@@ -30,7 +30,17 @@ from unifier.data.source import (
     starting_folders,
     target_of,
 )
-from unifier.distributed import PeerError, broadcast, failing_together, from_main, gather, is_main, world
+from unifier.distributed import (
+    PeerError,
+    broadcast,
+    failing_together,
+    from_main,
+    gather,
+    is_main,
+    release,
+    wait_for_main,
+    world,
+)
 from unifier.experiment import (
     Experiment,
     Training,
@@ -266,12 +276,14 @@ def _fit(
         signatures = metric_signatures(experiment)
     except BaseException as error:
         if not is_main():
+            wait_for_main(f"written/{result.folder}", disconnect=not model.stop_agreed)
             raise
         if not (result.folder / "settings.json").exists():  # The run has not started, and cannot resume.
             rmtree(result.folder, ignore_errors=True)
             raise
         cause = explain_divergence(error, experiment, encoded) if isinstance(error, DivergedError) else error
         result = write_failure(result, cause, model, loggers)
+        release(f"written/{result.folder}")
         if result.status == "interrupted" or isinstance(cause, InputError | PeerError) or is_recoverable(cause):
             error.add_note(str(result.folder))
             raise
@@ -301,7 +313,7 @@ def check_shared(folder: Path) -> None:
         raise InputError(f"{folder}: not visible on {gethostname()}; give a folder that all machines share with --out")
 
 
-def build_on_all(build: Callable[[], Experiment], resume: Path | None) -> tuple[Experiment, Mapping[str, Any]]:
+def build_on_all(build: Callable[[], Experiment], resume: Path | None) -> tuple[Experiment, dict[str, Any]]:
     """Build the experiment on all processes. Rank 0 builds first, and downloads data sets and learns fitted values.
 
     Args:
@@ -313,7 +325,7 @@ def build_on_all(build: Callable[[], Experiment], resume: Path | None) -> tuple[
     """
     built: list[Experiment] = []
 
-    def build_first() -> Mapping[str, Any]:
+    def build_first() -> dict[str, Any]:
         with recording_fitted(resume) as values:
             built.append(build())
         return values

@@ -26,12 +26,20 @@ from lightning.pytorch.strategies.launchers.subprocess_script import (
 )
 from torch import Tensor
 
+from unifier.data.encoding import end_with_parent
 from unifier.distributed import World, connect, gather, world
+from unifier.folders import lock_temporary, remove_unlocked
 from unifier.nn.precision import default_device
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
 
 T = TypeVar("T")
+
+TEMPORARY_PREFIX = f"unifier-shared-{os.getuid()}-"
+"""The first letters of the names of temporary folders with encoded data."""
+
+LAUNCHED = "UNIFIER_LAUNCHED"
+"""The variable that rank 0 sets before it starts further processes, which must end with rank 0."""
 
 ALIGNMENT = 64
 """Each array begins at a multiple of this number of bytes."""
@@ -101,6 +109,8 @@ def start_processes(devices: int | str | None = None, nodes: int | None = None) 
         return
     environment.set_world_size(size)
     if isinstance(environment, LightningEnvironment):
+        if environment.local_rank() and LAUNCHED in os.environ:
+            end_with_parent()
         environment.set_global_rank(environment.node_rank() * local_size + environment.local_rank())
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = environment.main_address, str(environment.main_port)
     device, backend = default_device(), "gloo"
@@ -109,7 +119,7 @@ def start_processes(devices: int | str | None = None, nodes: int | None = None) 
         torch.accelerator.set_device_index(environment.local_rank())
         backend = f"cpu:gloo,{device}:{dist.get_default_backend_for_device(device)}"
     connect(World(environment.global_rank(), size, environment.local_rank(), local_size), backend)
-    atexit.register(dist.destroy_process_group)
+    atexit.register(lambda: dist.is_initialized() and dist.destroy_process_group())
     _environment = environment
 
 
@@ -155,7 +165,7 @@ def launch(devices: int | str | None, nodes: int | None) -> ClusterEnvironment |
             "torchrun or srun"
         )
     environment = LightningEnvironment()
-    os.environ["LOCAL_WORLD_SIZE"] = str(local_size)
+    os.environ |= {"LOCAL_WORLD_SIZE": str(local_size), LAUNCHED: "1"}
     _SubprocessScriptLauncher(environment, local_size, nodes).launch(lambda: None)
     return environment
 
@@ -201,7 +211,9 @@ def compute_once(compute: Callable[[], T]) -> T:
             if world().local_rank:
                 return ""
             result.append(compute())
-            folder = Path(tempfile.mkdtemp(prefix="unifier-shared-"))
+            remove_unlocked(Path(tempfile.gettempdir()), TEMPORARY_PREFIX)
+            folder = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX))
+            cleanup.enter_context(lock_temporary(folder))
             cleanup.callback(rmtree, folder, ignore_errors=True)
             write_arrays(folder, result[0])
             return str(folder)
