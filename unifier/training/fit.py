@@ -247,14 +247,15 @@ def _fit(
     result = create_result(experiment, encoded, settings, seed, context, resume, lock, lineage)
     loggers = None
 
-    def write_start() -> None:
+    def write_start() -> Mapping[str, str]:
         on_start(result)
         save_fitted(fitted_values, result.folder)
         copies = earlier.get(EXPERIMENT_ENTRY) or copy_experiment(context.origin, result.folder)
         write_run_settings(result, context, splits["train"], hashes, copies)
+        return copies
 
     try:
-        from_main(write_start)
+        copies = from_main(write_start)
         gather(lambda: check_shared(result.folder))
         if context.trial is None:  # A comparison prints its own line for each trial.
             print_run_header(result, experiment.training, batches)
