@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # The command line must start fast, so torch is imported insi
     from torch import Tensor
     from torch._C._distributed_c10d import Store
 
-T = TypeVar("T")
+ValueT = TypeVar("ValueT")
 
 FAILURE_KEY = "unifier/failure"
 """The key under which a failing process stores its error for the other processes."""
@@ -109,7 +109,7 @@ def connect(members: World, backend: str) -> None:
     _world, _store = members, store
 
 
-def from_main(compute: Callable[[], T]) -> T:
+def from_main(compute: Callable[[], ValueT]) -> ValueT:
     """Call a function on rank 0, and return its result on every rank.
 
     Raises:
@@ -135,7 +135,7 @@ def from_main(compute: Callable[[], T]) -> T:
     return result
 
 
-def gather(compute: Callable[[], T]) -> list[T]:
+def gather(compute: Callable[[], ValueT]) -> list[ValueT]:
     """Call a function on every rank, and return the results of all ranks on every rank.
 
     Raises:
@@ -160,7 +160,7 @@ def gather(compute: Callable[[], T]) -> list[T]:
     return [result for _, result in outcomes]
 
 
-def gather_on_main(value: T) -> list[T]:
+def gather_on_main(value: ValueT) -> list[ValueT]:
     """Return the values of all ranks on rank 0, and only the own value on all other ranks."""
     if _world.size == 1:
         return [value]

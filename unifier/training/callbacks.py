@@ -1,7 +1,6 @@
 """Callbacks of the training loop: logging, progress, speed, stopping, weight averages and checkpoint files."""
 
 import math
-import os
 import signal
 import sys
 import threading
@@ -38,8 +37,8 @@ ESTIMATE_STEPS = 10
 class GracefulStop(Callback):
     """Callback that saves a checkpoint and stops the run after the current step on SIGINT or SIGTERM.
 
-    SLURM announces the end of a job with SIGUSR1, which is treated alike in a job of SLURM. A second signal stops the
-    run immediately. As a context manager, the callback restores the previous signal handlers on exit.
+    A second signal stops the run immediately. As a context manager, the callback restores the previous signal handlers
+    on exit.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -50,8 +49,7 @@ class GracefulStop(Callback):
 
     def __enter__(self) -> "GracefulStop":
         if threading.current_thread() is threading.main_thread():  # Only the main thread receives signals.
-            signals = [signal.SIGINT, signal.SIGTERM, *([signal.SIGUSR1] if "SLURM_JOB_ID" in os.environ else [])]
-            self.previous_handlers = {number: signal.getsignal(number) for number in signals}
+            self.previous_handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         self._install()
         return self
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from shutil import rmtree
 from socket import gethostname
-from typing import Any, TypeVar, final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -27,15 +27,13 @@ from lightning.pytorch.strategies.launchers.subprocess_script import (
 from torch import Tensor
 
 from unifier.data.encoding import end_with_parent
-from unifier.distributed import World, connect, gather, world
+from unifier.distributed import ValueT, World, connect, gather, world
 from unifier.folders import lock_temporary, remove_unlocked
 from unifier.nn.precision import default_device
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
 
-T = TypeVar("T")
-
-TEMPORARY_PREFIX = f"unifier-shared-{os.getuid()}-"
+SHARED_PREFIX = f"unifier-shared-{os.getuid()}-"
 """The first letters of the names of temporary folders with encoded data."""
 
 LAUNCHED = "UNIFIER_LAUNCHED"
@@ -194,7 +192,7 @@ def _number(name: str, default: int) -> int:
     return int(text)
 
 
-def compute_once(compute: Callable[[], T]) -> T:
+def compute_once(compute: Callable[[], ValueT]) -> ValueT:
     """Call a function on one process of each machine, and return the result on all processes.
 
     The other processes memory-map the arrays and tensors of the result.
@@ -205,14 +203,14 @@ def compute_once(compute: Callable[[], T]) -> T:
     if world().local_size == 1:
         return gather(compute)[world().rank] if world().size > 1 else compute()
     with ExitStack() as cleanup:
-        result: list[T] = []
+        result: list[ValueT] = []
 
         def write() -> str:
             if world().local_rank:
                 return ""
             result.append(compute())
-            remove_unlocked(Path(tempfile.gettempdir()), TEMPORARY_PREFIX)
-            folder = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX))
+            remove_unlocked(Path(tempfile.gettempdir()), SHARED_PREFIX)
+            folder = Path(tempfile.mkdtemp(prefix=SHARED_PREFIX))
             cleanup.enter_context(lock_temporary(folder))
             cleanup.callback(rmtree, folder, ignore_errors=True)
             write_arrays(folder, result[0])
