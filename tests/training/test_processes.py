@@ -65,7 +65,7 @@ def processes_of(folder: Path) -> dict[int, Mapping[str, str]]:
         try:
             if (path / "cwd").readlink() == folder:
                 entries = (path / "environ").read_text().split("\0")
-                found[int(path.name)] = dict(entry.partition("=")[::2] for entry in entries)
+                found[int(path.name)] = {name: value for name, _, value in (entry.partition("=") for entry in entries)}
         except OSError:
             continue
     return found

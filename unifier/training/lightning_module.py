@@ -245,8 +245,10 @@ class UnifierModule(Network, pl.LightningModule):
         self._collect_predictions(*batch, batch_idx)
 
     def _collect_predictions(self, task: str, batch: Batch, number: int) -> None:
-        number = world().rank + number * world().size  # The number of the batch among the batches of all processes.
-        self.parts.append((number, task, self.evaluate_batch(task, batch)))
+        predictions = self.evaluate_batch(task, batch)
+        self.predictions.setdefault(task, {}).update(predictions)
+        if world().size > 1:  # The number of the batch among the batches of all processes keeps their order.
+            self.parts.append((world().rank + number * world().size, task, predictions))
 
     def on_validation_epoch_start(self) -> None:
         """Stop the clock and delete the predictions of the previous split."""
@@ -254,11 +256,11 @@ class UnifierModule(Network, pl.LightningModule):
             self._synchronize()
             self.cost_tracker.clock(self.current_task)
         self.cost_tracker.pause()
-        self.parts = []
+        self.predictions, self.parts = {}, []
 
     def on_test_epoch_start(self) -> None:
         """Delete the predictions of the previous split."""
-        self.parts = []
+        self.predictions, self.parts = {}, []
 
     def on_validation_epoch_end(self) -> None:
         """Log the validation scores. With `refit`, the scores are logged as training scores."""
@@ -294,18 +296,23 @@ class UnifierModule(Network, pl.LightningModule):
             The name and the value of each task's first metric.
         """
         firsts: dict[str, tuple[str, float]] = {}
-        gathered = gather_on_main((self.parts, self.stop_requested))
-        self.predictions = {}
-        for _, task, predictions in sorted((part for parts, _ in gathered for part in parts), key=itemgetter(0)):
-            self.predictions.setdefault(task, {}).update(predictions)
-        all_scores, self.stop_agreed = from_main(lambda: (self._compute_scores(split), any(s for _, s in gathered)))
-        for task, scores in all_scores.items():
+        if world().size > 1:
+            self._gather_predictions()
+        for task, scores in from_main(lambda: self._compute_scores(split)).items():
             start = f"{prefix or split}/{task}/"
             named = {start + metric: score for metric, score in scores.items()}
             self.log_dict(named)  # Lightning rounds the logged values to float32.
             self.scores = {name: score for name, score in self.scores.items() if not name.startswith(start)} | named
             firsts[task] = next(iter(scores.items()))
         return firsts
+
+    def _gather_predictions(self) -> None:
+        """Collect the predictions of all processes on rank 0, in the order of one process."""
+        gathered = gather_on_main((self.parts, self.stop_requested))
+        self.predictions = {}
+        for _, task, predictions in sorted((part for parts, _ in gathered for part in parts), key=itemgetter(0)):
+            self.predictions.setdefault(task, {}).update(predictions)
+        self.stop_agreed = from_main(lambda: any(stop for _, stop in gathered))
 
     def _compute_scores(self, split: SplitName) -> dict[str, dict[str, float]]:
         """Return the scores of each task from the predictions of all processes."""
