@@ -84,6 +84,6 @@ def test_page_shows_recorded_results(device: Device) -> None:
 def test_page_shows_other_measurements() -> None:
     page = tables.README.read_text()
     assert (FOLDER / "results.svg").stat().st_size < 200_000
-    for name in ("products", "attention", "softmax", "scaling", "overheads", "serving", "parallel text"):
+    for name in ("products", "attention", "softmax", "scaling", "overheads", "prediction", "serving", "parallel text"):
         section = page.partition(f"<!-- {name} -->")[2].partition(f"<!-- end of {name} -->")[0]
         assert "| ---" in section, f"{name} has no table"

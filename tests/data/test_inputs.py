@@ -30,6 +30,9 @@ def test_every_form_of_a_picture_gives_the_pixels_of_training(reader: ImageReade
     for form in forms:
         np.testing.assert_array_equal(source.reader.prepare(form), trained)
         np.testing.assert_array_equal(reader.prepare(form), trained)
+    for color in (pixels[:, :, :3], trained):  # An array that needs no change is not converted by Pillow.
+        expected = reader.prepare(Image.fromarray(color.squeeze(2) if color.shape[2] == 1 else color))
+        np.testing.assert_array_equal(reader.prepare(color), expected)
 
 
 def test_float_and_gray_arrays_are_converted() -> None:

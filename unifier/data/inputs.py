@@ -67,7 +67,10 @@ class ImageReader(InputReader):
             return self(Path(value))
         if not isinstance(value, Image.Image):
             shape = np.shape(value)
-            value = _to_image(to_array(value, shape[2] if len(shape) == 3 else 1))
+            pixels = to_array(value, shape[2] if len(shape) == 3 else 1)
+            if pixels.shape[2] == self.channels and (self.size is None or max(pixels.shape[:2]) <= self.size):
+                return pixels  # Pillow would not change the pixels, and would take half as long as the network.
+            value = _to_image(pixels)
         image = _to_image(to_array(value, self.channels))
         if self.size is not None:
             image.thumbnail((self.size, self.size))
