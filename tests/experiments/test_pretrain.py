@@ -4,11 +4,14 @@ import json
 import math
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
 import soundfile
+import torch
 from PIL import Image
+from safetensors.torch import load_file
 
 import unifier as uf
 from tests.experiments.test_recipes import build, only_task
@@ -18,6 +21,7 @@ from unifier.data.dataloader import TrainDataLoader
 from unifier.data.dataset import open_split
 from unifier.data.encoding import encode_split
 from unifier.datasets import Digits, modality_of
+from unifier.datasets.protein_ss import PARTS
 from unifier.inference import inspect
 
 SMALL: dict[str, Any] = {"dim": 16, "depth": 1, "heads": 2, "ffn_dim": 16, "steps": 2, "num_validations": 1}
@@ -107,3 +111,30 @@ def test_show_counts_visible_tokens(capsys: pytest.CaptureFixture[str], monkeypa
     assert main(["show", "pretrain", "data=embedded", "image.patch=2", *small]) == 0
     steps = math.ceil(2 * len(Digits().split("train")) / 10)
     assert f" {steps} steps of" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_residue_labels_start_from_hidden_residues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"sequences": "", "sampled": "", "mask": ""}
+    for k, part in enumerate([*PARTS] * 3):
+        residues = "ACDEFGHIKL"[k % 3 :] * 3
+        files["sequences"] += f">{k}\n{residues}\n"
+        files["sampled"] += f">{k} {part}\n{('CEH' * 10)[: len(residues)]}\n"
+        files["mask"] += f">{k}\n{'1' * len(residues)}\n"
+    (tmp_path / "protein_ss").mkdir()
+    with ZipFile(tmp_path / "protein_ss" / "splits.zip", "w") as archive:
+        for name, text in files.items():
+            archive.writestr(f"splits/{name}.fasta", text)
+    monkeypatch.setenv("UNIFIER_DATA", str(tmp_path))
+    settings: dict[str, Any] = SMALL | {"data": "protein_ss", "positions": "rotary", "out": tmp_path, "track": "off"}
+    [trained] = uf.run(load_experiment("pretrain"), **settings)
+    assert trained.metrics["test/protein_ss/bits"] > 0
+    start: dict[str, Any] = {"start": str(trained.folder), "trunk": "transformer", "learning_rate": 1e-12}
+    [tuned] = uf.run(load_experiment("token_classification"), **settings, **start)
+    assert tuned.lineage["tokenizers"] == ["protein_ss"]
+    before, after = (load_file(result.folder / "model" / "model.safetensors") for result in (trained, tuned))
+    taken = [name for name in after if "head" not in name]
+    assert {name.split(".")[0] for name in taken} == {"trunk", "tokenizers"}
+    for name in taken:
+        torch.testing.assert_close(after[name], before[name], atol=1e-6, rtol=1e-4)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -39,7 +40,9 @@ def test_loss_and_scores_equal_torch(tokens: Tokens, hidden_target: Tensor) -> N
     right = (logits.argmax(-1) == hidden_target)[hidden_target != IGNORE_INDEX].double().mean().item()
     examples = [head.example_score(answer, None) for answer in head.evaluate(tokens, hidden_target)]
     assert sum(score * weight for score, weight in examples) / 6 == pytest.approx(100 * right)
-    assert scores == pytest.approx({"accuracy": 100 * right, "nats": loss.item(), "perplexity": loss.exp().item()})
+    nats = loss.item()
+    losses = {"nats": nats, "bits": nats / np.log(2), "perplexity": np.exp(nats)}
+    assert scores == pytest.approx({"accuracy": 100 * right} | losses)
 
 
 @torch.no_grad()
@@ -141,7 +144,7 @@ def test_trained_model_fills_gaps_from_its_folder(tmp_path: Path, capsys: pytest
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
     assert main(["evaluate", folder, str(tmp_path / "texts.txt"), "--out", str(tmp_path / "scores")]) == 0
     scores = json.loads((tmp_path / "scores" / "evaluation.json").read_text())["scores"]
-    assert scores.keys() == {"accuracy", "nats", "perplexity"}
+    assert scores.keys() == {"accuracy", "nats", "bits", "perplexity"}
     assert scores["nats"]["lower_is_better"]
     assert scores["accuracy"]["score"] > 60
     for command in (

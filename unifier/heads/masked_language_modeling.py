@@ -75,7 +75,7 @@ class MaskedLanguageModelingHead(Head):
     """
 
     marked_text = True
-    lower_is_better = frozenset({"nats", "perplexity"})
+    lower_is_better = frozenset({"nats", "bits", "perplexity"})
     task_tag = "fill-mask"
 
     def __init__(self, vocabulary: Vocabulary, dim: int, *, embedding: nn.Embedding) -> None:
@@ -199,11 +199,16 @@ class MaskedLanguageModelingHead(Head):
         ]
 
     def metrics(self, predictions: Sequence[HiddenTokens], targets: Sequence[Any]) -> dict[str, float]:
-        """Return the accuracy of the hidden tokens in percent, and their mean loss as "nats" and "perplexity"."""
+        """Return the accuracy of the hidden tokens in percent, and their mean loss in nats, bits and perplexity."""
         count = sum(len(example.expected) for example in predictions)
         right = sum(map(_count_right, predictions))
         nats = sum(example.nats for example in predictions) / count
-        return {"accuracy": 100 * right / count, "nats": nats, "perplexity": math.exp(nats)}
+        return {
+            "accuracy": 100 * right / count,
+            "nats": nats,
+            "bits": nats / math.log(2),
+            "perplexity": math.exp(min(nats, 700.0)),
+        }
 
     def example_score(self, prediction: HiddenTokens, target: object) -> tuple[float, float]:
         """Return the accuracy of the hidden tokens in percent, weighted by their number."""
