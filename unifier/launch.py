@@ -120,6 +120,9 @@ def run_in_folder(
     signature = inspect.signature(experiment, eval_str=True)
     runs, is_automatic = Path("runs" if out is None else out), resume == "auto"
     if devices is not None or nodes is not None or is_launched(os.environ):
+        # The check comes first, because Lightning kills all processes soon after the first one ends.
+        if signature.return_annotation is Comparison or ("folds" in settings and "folds" not in signature.parameters):
+            raise InputError("a comparison needs one process: leave out devices, nodes and torchrun")
         from unifier.training.parallel import start_processes
 
         start_processes(devices, nodes)
