@@ -5,7 +5,7 @@ from unifier.augmentation import Transpose, TransposeVoices
 from unifier.datasets import JSBNotes, create_symbolic_music
 from unifier.options import TrunkConfig
 
-TRUNK = TrunkConfig(dim=128, depth=4, heads=4, ffn_dim=256, dropout=0.3, positions="rotary")
+TRUNK = TrunkConfig(dim=128, depth=4, heads=4, ffn_dim=256, dropout=0.2, positions="rotary")
 TRAINING = uf.Training(optimizer="muon", learning_rate=2e-3, batch_tokens=2048, precision="bf16", num_validations=20)
 
 

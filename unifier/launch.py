@@ -119,7 +119,7 @@ def run_in_folder(
         raise InputError(f"{experiment!r} is not a function: give a function that returns an Experiment")
     signature = inspect.signature(experiment, eval_str=True)
     runs, is_automatic = Path("runs" if out is None else out), resume == "auto"
-    if devices is not None or nodes is not None or is_launched(os.environ):
+    if devices not in (None, 1, "1") or nodes not in (None, 1) or is_launched(os.environ):
         # The check comes first, because Lightning kills all processes soon after the first one ends.
         if signature.return_annotation is Comparison or ("folds" in settings and "folds" not in signature.parameters):
             raise InputError("a comparison needs one process: leave out devices, nodes and torchrun")
