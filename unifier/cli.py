@@ -427,7 +427,7 @@ def _add_generate(generate: argparse.ArgumentParser) -> None:
 def _add_translate(translate: argparse.ArgumentParser) -> None:
     _add_model(translate)
     translate.add_argument(
-        "file", metavar="FILE", nargs="?", help="a text file, plain or gzipped (default: standard input)"
+        "file", metavar="FILE", nargs="?", help="a text file, plain or gzipped, or - for standard input (the default)"
     )
     translate.add_argument(
         "--n-best", type=int, metavar="N", help="print N rows per line: line number, score and text, separated by tabs"
@@ -733,7 +733,8 @@ def act_translate(options: argparse.Namespace) -> None:
     )
     page = AlignmentPage(options.attention) if options.attention else nullcontext()
     with open_input(options.file) as file, page as alignments:
-        translate(translator, file, options.file or "standard input", sys.stdout, decoding, alignments)
+        name = "standard input" if options.file in (None, "-") else options.file
+        translate(translator, file, name, sys.stdout, decoding, alignments)
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, Any]:

@@ -171,8 +171,9 @@ def test_unreadable_input_is_named(translator: Translator, monkeypatch: pytest.M
     with pytest.raises(InputError, match="input cannot be read"):
         translate(translator, gzip.GzipFile(fileobj=io.BytesIO(b"plain")), "input", io.StringIO(), DecodingOptions())
     monkeypatch.setattr(sys, "stdin", None)
-    with pytest.raises(InputError, match="standard input"):
-        open_input(None)
+    for path in (None, "-"):
+        with pytest.raises(InputError, match="standard input"):
+            open_input(path)
 
 
 @pytest.mark.parametrize(

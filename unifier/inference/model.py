@@ -68,7 +68,9 @@ class Model:
             InputError: The machine does not have the device, or the number type is unknown or no longer possible.
         """
         devices = tuple(dict.fromkeys(("cpu", default_device())))
-        device = check_choice("device on this machine,", device or devices[-1], devices)
+        device = device or devices[-1]
+        if device not in devices:
+            raise InputError(f"device={device}: this machine has only {', '.join(devices)}")
         dtype = check_choice("dtype", dtype, get_args(ComputeDtype))
         if self.dtype == "int8" != dtype:
             raise InputError(f"dtype={dtype}: the weights are already rounded to int8; load the model again")

@@ -176,8 +176,8 @@ class AlignmentPage:
 
 
 def open_input(path: str | None) -> BufferedIOBase:
-    """Open a regular file, which may be compressed (.gz, .bz2 or .xz). Without a path, open standard input."""
-    if path is None:
+    """Open a regular file, which may be compressed (.gz, .bz2 or .xz). None and "-" mean standard input."""
+    if path is None or path == "-":
         if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  A closed stdin is None in Python.
             raise InputError("there is no standard input: give a file")
         return open(sys.stdin.fileno(), "rb", closefd=False)
