@@ -201,11 +201,12 @@ def broadcast(tensors: Iterable["Tensor"]) -> None:
 def failing_together() -> Generator[None]:
     """Store an error for the other processes. If another process has failed before, raise PeerError with its error.
 
-    The system closes the connections of a failed process, so that the processes that wait for an answer fail too.
+    The system closes the connections of a failed process, so that the processes that wait for an answer fail too. A
+    requested stop is no error, because all processes agree on the stop.
     """
     try:
         yield
-    except BaseException as error:
+    except Exception as error:
         if _world.size == 1 or isinstance(error, PeerError):
             raise
         if (cause := _stored_failure()) or _is_lost_connection(error):

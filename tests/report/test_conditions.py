@@ -9,7 +9,7 @@ from scipy import stats
 
 from tests.report.conftest import FROZEN, JOINT, SCORE_RANGES, Row, make_row, make_seeds
 from unifier import Comparison, Experiment
-from unifier.report.conditions import by_priority, contrast, contrasts, group_conditions
+from unifier.report.conditions import by_priority, contrast, contrasts, group_conditions, row_budget
 from unifier.report.estimates import estimate
 from unifier.report.read_results import read_results
 from unifier.report.tables import score_tables
@@ -34,6 +34,14 @@ def test_conditions_are_rows_of_several_seeds() -> None:
     # A repeated seed counts once.
     (condition,) = group_conditions([make_row(score=90.0), make_row(score=90.0), make_row(score=96.0, seed=1)])
     assert condition.score == estimate([90.0, 96.0])
+
+
+def test_budget_has_only_numbers() -> None:
+    row = make_row("digits", 90.0)
+    budget = row_budget(row)
+    row["result"]["budget"]["cost of another version"] = ["2 dollars"]
+    assert row_budget(row) == budget
+    assert budget["tokens"] > 0
 
 
 def test_score_range_is_needed_to_normalize() -> None:

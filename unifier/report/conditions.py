@@ -72,7 +72,9 @@ def metrics_of(row: ResultRow) -> list[str]:
 def row_budget(row: ResultRow) -> Mapping[str, float]:
     """Return the cost of the row's task with its pretraining, and the number of parameters of its run."""
     earlier = row_pretraining(row)
-    budget = {name: cost + earlier.get(name, 0) for name, cost in trained_budget(row).items()}
+    # A budget may contain unknown entries of other versions, which need not be numbers.
+    numbers = ((name, cost) for name, cost in trained_budget(row).items() if isinstance(cost, int | float))
+    budget = {name: cost + earlier.get(name, 0) for name, cost in numbers}
     return {"parameters": row["result"]["parameters"]["total"], **budget}
 
 
