@@ -3,6 +3,7 @@
 import errno
 import json
 import math
+import os
 import resource
 import subprocess
 import sys
@@ -24,6 +25,21 @@ from unifier.data.prepare import prepare_task
 from unifier.datasets import AudioFolder, ParallelText
 from unifier.training.callbacks import GracefulStop
 from unifier_tokenizers import FrameTokenizer, InputError
+
+
+def test_folder_that_vanishes_during_a_search_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("gone", "kept"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.json").touch()
+    scan = os.scandir
+
+    def vanish(path: Path | str) -> Any:
+        if Path(path).name == "gone":
+            raise FileNotFoundError(path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", vanish)
+    assert files.find_files(tmp_path, "x.json", "y.json") == [tmp_path / "kept" / "x.json"]
 
 
 def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,15 @@ def open_regular(path: Path) -> io.BufferedReader:
     return file
 
 
+def find_files(folder: Path, *names: str) -> list[Path]:
+    """Return the files with these names in a folder and in its subfolders, sorted by path.
+
+    Links to folders are not followed. Folders that vanish during the search are left out.
+    """
+    found = ((Path(path), name) for path, _, files in os.walk(folder) for name in names if name in files)
+    return sorted(path / name for path, name in found)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text to a file as UTF-8, completely or not at all."""
     write_bytes(path, _encode(text))
