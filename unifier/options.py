@@ -361,7 +361,7 @@ class AudioAugmentationConfig:
     """In validation and test, average over copies that are shifted in frequency."""
 
     def resolve(self, frontend: AudioFrontend, clips: ClipStatistics, target: str) -> "AudioAugmentationConfig":
-        """Return a copy of the settings, in which data and defaults determine each value None.
+        """Return a copy of the settings. Each None is replaced by a value that fits the data, or by the default.
 
         Raises:
             InputError: If normalize=example cancels `gain` or `random_eq`.

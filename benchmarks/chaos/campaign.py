@@ -53,7 +53,7 @@ def check_in_turns(checks: Sequence[Callable[[int, int], str]], seed: int, num_c
         checks: Functions of the seed and the number of a case. They return the fault of the case, or "".
         seed: The seed of all cases.
         num_cases: The number of cases of each check.
-        end: The time of the monotonic clock after which no case starts.
+        end: The end of the campaign on the monotonic clock. No case starts later.
     """
     tried, wrong = 0, list[str]()
     for number in range(num_cases):

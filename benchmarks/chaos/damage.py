@@ -358,7 +358,7 @@ def hash_weights(weights: dict[str, torch.Tensor]) -> str:
 
 
 def report(folder: Path) -> Ending:
-    """Write a report. The result is the page with the numbers of its figures."""
+    """Write a report. The result is the page, with the data of its figures."""
     for path in (folder / "report.html", *(folder / "figures").glob("*.csv")):
         path.unlink(missing_ok=True)
     ending = call(["report", str(folder)])

@@ -248,7 +248,7 @@ class Vocabulary(StoredFile):
         return [i for part in parts for i in self.codec.encode(part, add_special_tokens=False).ids]
 
     def encode_start(self, text: str) -> list[int]:
-        """Encode a text without the space that `encode` adds, if the added space is an id of its own."""
+        """Encode a text like `encode`. If the added space in front becomes a separate id, the id is left out."""
         ids = self.encode(text)
         return ids[1:] if ids and self.codec.decode(ids[:1], skip_special_tokens=False) == " " else ids
 

@@ -61,7 +61,7 @@ class WordTokenizer(Tokenizer):
         Args:
             vocabulary: The vocabulary of subwords.
             dim: D, the width of the tokens.
-            split: The units of a text: "words", or "characters" except white space. A sequence of words is not split.
+            split: The units of a text: "words", or "characters" without white space. A sequence of words is not split.
             letters: The maximum number of bytes of a word that are read. With 0, only the subwords are read.
             lowercase: Look up the subwords of each word in lower case. The letters keep their case.
             word_dropout: The probability of leaving out the subwords of a word in training, so that the letters and the

@@ -339,7 +339,7 @@ class TrainDataLoader:
             budget: Limits for all tasks together. The run ends when any limit is reached. A run without limits never
                 ends.
             costs: Cost function of each task, needed for a budget in FLOPs or seconds.
-            temperature: Temperature T of the shares of the budget. Infinity means equal shares.
+            temperature: Temperature T, which divides the budget among the tasks. Infinity means equal shares.
             augment: Mapping from a task to its augmentation. A budget in tokens counts the expected number of tokens
                 after augmentation.
             objectives: Mapping from a task to its objective.

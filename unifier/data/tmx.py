@@ -84,8 +84,7 @@ def read_tmx(path: Path, languages: tuple[str, str]) -> TranslationMemory:
     A language includes its variants: for example, en also matches en-GB. If a unit has several texts in one language,
     the first text is used. A unit inside a unit is a unit of its own. Formatting codes are removed:
 
-    - A code that separates words becomes a space, unless a neighbor needs no space: white space, punctuation, or a
-      script without spaces.
+    - A code between words becomes a space, except next to white space, punctuation, or a script without spaces.
     - A code of a format, such as <b>, leaves no trace, because it may occur inside a word.
     - A code that is a character reference, such as &amp;, becomes the character.
     - An unknown code becomes a space between two letters or digits if the code has no partner (ph, ut).

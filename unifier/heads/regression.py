@@ -98,7 +98,7 @@ class RegressionHead(SummedHead):
         return [f"`output` has these numbers along the last axis: {', '.join(self.names)}."]
 
     def statistics(self, predictions: Sequence[Tensor], targets: Sequence[Any]) -> NDArray[np.float64]:
-        """Return (n, 1 + 4 K): 1, and each number, its square, its absolute error and its squared error.
+        """Return (n, 1 + 4 K): a column of ones, then K values, squares, absolute errors and squared errors.
 
         The numbers are relative to the mean of the train split, which keeps the sums accurate.
         """

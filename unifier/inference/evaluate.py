@@ -39,7 +39,7 @@ from unifier.report.plot_style import plot_style, render_svg
 from unifier_tokenizers import InputError
 
 LABEL = "label"
-"""Column of a table with the target of each input. Tags of a tagger and several numbers are separated by ";"."""
+"""Column of a table with the target of each input. Several tags or numbers in one cell are separated by ";"."""
 
 TEST_SPLIT = "test"
 """The split that is evaluated if a folder or a table has several splits."""

@@ -63,7 +63,7 @@ class CachedDecoder:
         """Prepare an empty text.
 
         Raises:
-            InputError: The task is not a language model of texts with a transformer as the trunk.
+            InputError: The task is no language model of texts, or the trunk is no transformer.
         """
         parts = model.tasks[task]
         if not isinstance(parts.head, LanguageModelingHead) or not isinstance(parts.tokenizer, SubwordTokenizer):

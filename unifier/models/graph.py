@@ -102,7 +102,7 @@ class Graph:
 
 @final
 class _AnswerGraph(nn.Module):
-    """The network of a task whose head gives one tensor, averaged over the views of test-time augmentation."""
+    """The network of a task. The output is one tensor, averaged over the views of test-time augmentation."""
 
     def __init__(self, trunk: Trunk, task: ModelTask) -> None:
         super().__init__()
@@ -229,7 +229,7 @@ def _example_batches(task: ModelTask) -> list[tuple[Tensor, ...]]:
             break
     if not by_length:
         raise InputError(f"{type(task.tokenizer).__name__} cannot be exported as a graph: {refusal}")
-    # torch.export takes lengths of 0 and 1 as fixed, so the traced examples are the longest.
+    # torch.export treats lengths of 0 and 1 as constants, so the graph is traced with the longest examples.
     *short, longest = [by_length[length] for length in sorted(by_length)]
     if isinstance(task.tokenizer, Mixture):
         task.tokenizer.fix_layout(longest.values[None])

@@ -302,7 +302,7 @@ def _describe_limit(encoding: PositionalEncoding, units: str) -> list[str]:
 
 
 def _numbers(values: Tensor, names: Names, statistic: str) -> str:
-    """Return equal numbers as one number, and a few numbers as a list. More numbers are named by their weights."""
+    """Return equal numbers as one number, and a few numbers as a list. For many numbers, name their weight."""
     numbers = [f"{value:.8g}" for value in dict.fromkeys(values.tolist())]
     if len(numbers) > MAX_LISTED:
         return f"{len(values)} numbers, in {names.statistic(statistic)}"

@@ -89,7 +89,7 @@ def lineage_of(row: ResultRow) -> Mapping[str, Any]:
 
 
 def row_pretraining(row: ResultRow) -> Mapping[str, float]:
-    """Return the task's share of the cost before its run, or {} if the pretraining is not counted.
+    """Return the task's share of the pretraining cost, or {} if the pretraining is not counted.
 
     The tasks of a run share the cost of the pretraining equally.
     """

@@ -288,7 +288,7 @@ def _locate_runs(rows: Iterable[Any], base: Path, root: Path, problems: list[str
 def _add_distinguishing_settings(sources: Sequence[_Source]) -> list[_Source]:
     """Add the settings that differ between sources of one task to the varied settings of each row.
 
-    The name and `COMPARISON_TERMS` of a comparison, such as the budget, are also treated as settings.
+    A comparison's name and its terms, such as the budget (`COMPARISON_TERMS`), also count as settings.
     """
     sources = [source._replace(settings=_constant_settings(source.settings, source.rows)) for source in sources]
     values: dict[tuple[str, str], dict[str, set[str]]] = {}
@@ -308,7 +308,7 @@ def _add_distinguishing_settings(sources: Sequence[_Source]) -> list[_Source]:
 
 
 def _experiments(row: ResultRow) -> list[str]:
-    """Return the possible experiments of the row's task: the row's experiment, and all experiments of a joint run."""
+    """Return the experiments that may contain the row's task: the row's own, or all experiments of a joint run."""
     settings = (row.get("result") or {}).get("settings", {})
     return [row["experiment"], *(name for name, value in settings.items() if isinstance(value, Mapping))]
 

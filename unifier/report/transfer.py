@@ -114,7 +114,7 @@ def transfer_grids(conditions: Sequence[Condition]) -> list[TransferGrid]:
 
 
 def retained_scores(conditions: Sequence[Condition]) -> list[RetainedScore]:
-    """Return the retained scores of frozen trunks that another experiment trained, in decreasing order.
+    """Return the shares of the score that frozen trunks of other experiments retain, the largest share first.
 
     The reference condition is the same trunk with all weights trained, or solo if no such run exists. If the score of
     the reference condition is near 0, the retained score is undefined. An error has a retained score only if the error

@@ -77,7 +77,7 @@ class UnifierModule(Network, pl.LightningModule):
         self.share: BatchShare | None = None
         """The share of the current batch that this process computes, or None for the whole batch."""
         self.step_losses: list[Tensor] = []
-        """The losses of the current step's shares, times their weights."""
+        """The weighted losses of the batches of the current step."""
         self.stop_requested = self.stop_agreed = False
         """True if this process must stop, and if any process must stop. Used only by several processes."""
         self.current_task = ""

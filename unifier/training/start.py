@@ -102,7 +102,7 @@ def _load_trunk(start: str, trunk: nn.Module, trained: nn.Module) -> None:
 
 
 def _load_tokenizer(name: str, tokenizer: Tokenizer, stored: StoredModel) -> ModelTask | None:
-    """Load the trained tokenizer with equal class, shapes and vocabulary, and return its task or None."""
+    """Load the weights of a trained tokenizer with the same class, shapes and vocabulary. Return its task, or None."""
     by_priority = sorted(stored.tasks.items(), key=lambda item: item[0] != name)
     for _, task in by_priority:
         if _is_equal(tokenizer, task.tokenizer):
