@@ -12,7 +12,6 @@ from unifier_tokenizers.errors import one_line
 
 if TYPE_CHECKING:  # The command line must start fast, so torch is imported inside the functions.
     from torch import Tensor
-    from torch._C._distributed_c10d import Store
 
 ValueT = TypeVar("ValueT")
 
@@ -47,7 +46,7 @@ class PeerError(Exception):
 
 
 _world = World()
-_store: "Store | None" = None
+_store: Any = None  # The torch.distributed.Store of the connected processes.
 
 
 def world() -> World:
