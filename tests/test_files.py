@@ -39,7 +39,7 @@ def test_folder_that_vanishes_during_a_search_is_left_out(tmp_path: Path, monkey
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", vanish)
-    assert files.find_files(tmp_path, "x.json", "y.json") == [tmp_path / "kept" / "x.json"]
+    assert files.find_files_named(tmp_path, "x.json", "y.json") == [tmp_path / "kept" / "x.json"]
 
 
 def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

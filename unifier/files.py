@@ -76,7 +76,7 @@ def open_regular(path: Path) -> io.BufferedReader:
     return file
 
 
-def find_files(folder: Path, *names: str) -> list[Path]:
+def find_files_named(folder: Path, *names: str) -> list[Path]:
     """Return the files with these names in a folder and in its subfolders, sorted by path.
 
     Links to folders are not followed. Folders that vanish during the search are left out.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-from unifier.files import find_files
+from unifier.files import find_files_named
 from unifier.folders import TRIALS_FOLDER, find_run_folder
 from unifier.report.conditions import ResultRow, data_of, metric_of, metrics_of, row_score_range, task_score_range
 from unifier.report.schema import (
@@ -146,7 +146,7 @@ def _read_all_below(folder: Path) -> Results:
     problems: list[str] = []
     sources: list[_Source] = []
     recipes: list[tuple[str, Mapping[str, Any]]] = []
-    for path in find_files(folder, "comparison.json"):
+    for path in find_files_named(folder, "comparison.json"):
         try:
             content = read_object(path, **REQUIRED_COMPARISON_KEYS)
             content, faults = parse_entry(ComparisonFile, content, str(path), COMPARISON_KEYS)
@@ -160,7 +160,7 @@ def _read_all_below(folder: Path) -> Results:
         problems += map(str, content.get("problems", ()))
         recipes += _recipes(content)
     compared = {row["folder"].resolve() for source in sources for row in source.rows if row["folder"]}
-    for run in sorted({path.parent for path in find_files(folder, "result.json", "settings.json")}):
+    for run in sorted({path.parent for path in find_files_named(folder, "result.json", "settings.json")}):
         if run.resolve() not in compared:
             try:
                 sources.append(_read_run(run, recipes, problems))
