@@ -41,6 +41,7 @@ def data(root: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_trunk_goes_both_ways_beside_its_controls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = ["dim=16", "depth=1", "tokens=512", "batch_tokens=256", "seeds=0"]
     places = ["--data", str(data(tmp_path)), "--out", str(tmp_path / "runs"), "--track", "off"]

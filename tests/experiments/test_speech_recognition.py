@@ -14,7 +14,7 @@ from unifier.cli import main
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("head", ["ctc", "transformer", "lstm"])
+@pytest.mark.parametrize("head", ["ctc", "transformer"])
 def test_each_head_reads_longer_strings_too(
     head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
