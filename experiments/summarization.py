@@ -56,6 +56,8 @@ def summarization(
             heads=trunk.heads,
             ffn_dim=trunk.ffn_dim,
             dropout=trunk.dropout,
+            qk_norm=trunk.qk_norm,
+            scaled_residual_init=trunk.scaled_residual_init,
             label_smoothing=decoder.label_smoothing,
             r_drop=decoder.r_drop,
             beam_width=decoder.beam_width,

@@ -20,9 +20,9 @@ NUM_CODES = 256
 class SampleTokenizer(Tokenizer):
     """Tokenizer that turns a begin token and each sample of a sound into tokens.
 
-    The values are ids (N,) at positions (1, N): the 8-bit mu-law code of each sample (ITU-T G.711, as in van den Oord
-    et al. 2016, section 2.2), and `NUM_CODES` for the begin token. A token is the embedding of its id plus the encoding
-    of its position.
+    The values are ids (N,) at positions (1, N). The id of a sample is its 8-bit mu-law code (ITU-T G.711, as in van den
+    Oord et al. 2016, section 2.2). The id of the begin token is `NUM_CODES`. A token is the embedding of its id plus
+    the encoding of its position.
     """
 
     unit = "samples"
