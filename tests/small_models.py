@@ -20,6 +20,7 @@ from unifier import (
     PianoRollTokenizer,
     PixelTokenizer,
     PrefixHead,
+    QuestionAnsweringHead,
     RegressionHead,
     SegmentationHead,
     SentenceSelectionHead,
@@ -59,6 +60,10 @@ PARTS: Mapping[str, Callable[[], Parts]] = {
     "symbols": lambda: (FrameTokenizer(D, patch=(16, 16)).fit([SOUND]), CTCHead(LABELS, D)),
     "numbers": lambda: (SubwordTokenizer(VOCABULARY, D), RegressionHead("ab", D, mean=[3, 4], std=[2, 5])),
     "sentences": lambda: (SubwordTokenizer(VOCABULARY, D, sentences=True), SentenceSelectionHead(D)),
+    "questions": lambda: (
+        Mixture(dict.fromkeys(("question", "context"), WordTokenizer(VOCABULARY, D))),
+        QuestionAnsweringHead(D),
+    ),
     "words": lambda: (WordTokenizer(VOCABULARY, D), TokenClassificationHead(LABELS, D)),
     "music": lambda: (PianoRollTokenizer(D), MultiLabelNextHead(88, D)),
     "shop": lambda: (shop := ItemTokenizer(30, D), NextItemHead(shop.embedding)),

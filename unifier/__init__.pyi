@@ -28,6 +28,8 @@ from .heads.masked_reconstruction import MaskedReconstructionHead as MaskedRecon
 from .heads.multi_label_next import MultiLabelNextHead as MultiLabelNextHead
 from .heads.next_item import NextItemHead as NextItemHead
 from .heads.prefix_lm import PrefixHead as PrefixHead
+from .heads.question_answering import QuestionAnsweringHead as QuestionAnsweringHead
+from .heads.question_answering import SpanTarget as SpanTarget
 from .heads.regression import RegressionHead as RegressionHead
 from .heads.replaced_token_detection import ReplacedTokenDetectionHead as ReplacedTokenDetectionHead
 from .heads.rnn_decoders import AdditiveHead as AdditiveHead

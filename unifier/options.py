@@ -5,7 +5,7 @@ or computes a value from the data. `unifier show FILE` and `unifier run FILE --h
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from itertools import chain
@@ -680,9 +680,9 @@ def learn_vocabulary(
 ) -> Vocabulary:
     """Learn a vocabulary from the training inputs, or take over the vocabulary of a trained model.
 
-    An input or a target is a text, or a sequence of texts. A run that starts from a trained model with texts takes over
-    the vocabulary, so the tokenizer's weights keep their meaning. With `start_tokenizers=False`, the vocabulary is
-    always learned. A loaded or resumed run reads the vocabulary from the run's folder.
+    An input or a target is a text, a sequence of texts, or a mapping with texts. A run that starts from a trained model
+    with texts takes over the vocabulary, so the tokenizer's weights keep their meaning. With `start_tokenizers=False`,
+    the vocabulary is always learned. A loaded or resumed run reads the vocabulary from the run's folder.
 
     Args:
         name: The name under which the run stores the vocabulary (see `fitted`).
@@ -701,8 +701,7 @@ def learn_vocabulary(
             source.split("train"), bad_examples=training.bad_examples, max_examples=MAX_VOCABULARY_TEXTS
         )
         pairs = (example if targets else (example.input,) for example in train)
-        parts = (part for pair in pairs for part in pair)
-        texts = (text for part in parts for text in ([part] if isinstance(part, str) else part))
+        texts = (text for pair in pairs for part in pair for text in _texts_of(part))
         return Vocabulary.fit(texts, size=size, level=level, extra=extra)
 
     return fitted(name, learn)
@@ -750,6 +749,13 @@ def _trained_vocabulary(name: str, training: Training, kind: type[Tokenizer]) ->
     return read_vocabulary(find_model(training.start), name, kind)
 
 
+def _texts_of(part: str | Sequence[str] | Mapping[str, str]) -> Iterable[str]:
+    """Return the texts of an input or a target."""
+    if isinstance(part, str):
+        return (part,)
+    return part.values() if isinstance(part, Mapping) else part
+
+
 def learn_word_vocabulary(
     source: Source, name: str, size: int, training: Training, *, characters: bool = False, extra: Sequence[str] = ()
 ) -> Vocabulary:
@@ -775,7 +781,7 @@ def learn_word_vocabulary(
         )
         if characters:
             return Vocabulary.fit((example.input for example in train), size=size, level="character", extra=extra)
-        texts = (text if isinstance(text, str) else " ".join(text) for text in (example.input for example in train))
+        texts = (" ".join(_texts_of(example.input)) for example in train)
         return Vocabulary.fit(map(str.lower, texts), size=size, extra=extra)
 
     return fitted(name, learn)

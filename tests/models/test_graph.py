@@ -44,6 +44,8 @@ def example(kind: str, size: int) -> Any:
             return Audio(random.normal(scale=0.1, size=2000 + 1500 * size).astype(np.float32), 16000)
         case "mixture":
             return {"caption": example("text", size), "image": example("picture", size)}
+        case "questions":
+            return {"question": "one two", "context": example("text", size)}
         case "sentences":
             return example("text", size).split()
         case "shop":
@@ -68,7 +70,10 @@ def run_without_unifier(folder: Path, *arguments: object) -> list[Any]:
     [
         *((kind, "onnx", "transformer") for kind in ("picture", "sound", "translation", "prefix")),
         *((kind, "torch", "transformer") for kind in ("text", "tags", "translation", "caption", "words", "numbers")),
-        *((kind, "onnx", "transformer") for kind in ("mixture", "segmentation", "symbols", "music", "sentences")),
+        *(
+            (kind, "onnx", "transformer")
+            for kind in ("mixture", "segmentation", "symbols", "music", "sentences", "questions")
+        ),
         *(("shop", "torch", "transformer"), ("text", "onnx", "lstm"), ("text", "torch", "gru")),
     ],
 )

@@ -12,6 +12,7 @@ from .factory import create_item_dataset as create_item_dataset
 from .factory import create_long_text as create_long_text
 from .factory import create_mask_dataset as create_mask_dataset
 from .factory import create_plain_text_dataset as create_plain_text_dataset
+from .factory import create_question_dataset as create_question_dataset
 from .factory import create_summary_dataset as create_summary_dataset
 from .factory import create_symbolic_music as create_symbolic_music
 from .factory import create_text_dataset as create_text_dataset
@@ -43,6 +44,9 @@ from .plain_text import TextFile as TextFile
 from .plain_text import WikiArticles as WikiArticles
 from .polyphonic_music import PolyphonicMusic as PolyphonicMusic
 from .protein_ss import ProteinSS as ProteinSS
+from .question_answering import AnswerKind as AnswerKind
+from .question_answering import QuestionFile as QuestionFile
+from .question_answering import SQuADDev as SQuADDev
 from .sound_pieces import SoundPieces as SoundPieces
 from .sound_pieces import independent_sample_nats as independent_sample_nats
 from .summaries import SciTLDR as SciTLDR

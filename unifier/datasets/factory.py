@@ -26,6 +26,7 @@ from unifier.datasets.nuclei import OBJECT_LABELS, MaskFolder, Nuclei
 from unifier.datasets.plain_text import MovieReviews, PlainText, TextFile, WikiArticles
 from unifier.datasets.polyphonic_music import Collection, PolyphonicMusic
 from unifier.datasets.protein_ss import ProteinSS
+from unifier.datasets.question_answering import AnswerKind, QuestionFile, SQuADDev
 from unifier.datasets.summaries import SciTLDR, SummaryKind, TextsWithSummaries
 from unifier.datasets.synthetic_music import SyntheticMusic
 from unifier.datasets.text_classification import SST2, TREC, TextTable
@@ -278,6 +279,15 @@ def create_summary_dataset(data: str, kind: SummaryKind) -> SciTLDR | TextsWithS
         InputError: `data` is neither a name nor an existing path.
     """
     return SciTLDR(kind) if data == SciTLDR.name else TextsWithSummaries(_existing_path(data, (SciTLDR.name,)), kind)
+
+
+def create_question_dataset(data: str, kind: AnswerKind) -> SQuADDev | QuestionFile:
+    """Create a data set of questions with answers from its name, or from the path of a file (see `QuestionFile`).
+
+    Raises:
+        InputError: `data` is neither a name nor an existing path.
+    """
+    return SQuADDev(kind) if data == SQuADDev.name else QuestionFile(_existing_path(data, (SQuADDev.name,)), kind)
 
 
 def create_item_dataset(data: str) -> AmazonBeauty | MovieLensSmall:

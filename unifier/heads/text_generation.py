@@ -15,6 +15,7 @@ from torch.nn import functional
 from unifier.heads.error_rates import error_names, error_rates, error_statistics
 from unifier.heads.generation import Decoder, Hypothesis, beam_search, check_length_penalty, greedy_search, sample
 from unifier.heads.head import IGNORE_INDEX, Head, count_labels
+from unifier.heads.question_answering import answer_means, answer_scores
 from unifier.heads.rouge import rouge_means, rouge_statistics
 from unifier.heads.summed_metrics import percent
 from unifier.nn.cross_entropy import projected_cross_entropy
@@ -26,11 +27,12 @@ from unifier_tokenizers.text import BOS, EOS, PAD
 
 Length = TypeVar("Length", int, Tensor)
 
-TextScores = Literal["bleu", "rouge", "error_rate"]
+TextScores = Literal["bleu", "rouge", "squad", "error_rate"]
 """The metrics of written texts.
 
-"bleu" means BLEU and chrF of translations. "rouge" means ROUGE-1, ROUGE-2 and ROUGE-L of summaries. "error_rate" means
-the wrong characters in percent, for texts that are read from a sound or a picture.
+"bleu" means BLEU and chrF of translations. "rouge" means ROUGE-1, ROUGE-2 and ROUGE-L of summaries. "squad" means F1
+and exact match of answers. "error_rate" means the wrong characters in percent, for texts that are read from a sound or
+a picture.
 """
 
 State = tuple[Tensor, ...]
@@ -66,8 +68,8 @@ class TextGenerationOptions(TypedDict, total=False):
 class TextGenerationHead(Head):
     """A head that generates a text token by token. A subclass computes the hidden states that predict the tokens.
 
-    A target is a text, and a prediction is the generated text. For the scores "rouge", a target may be a sequence of
-    reference texts, of which training reads the first.
+    A target is a text, and a prediction is the generated text. For the scores "rouge" and "squad", a target may be a
+    sequence of reference texts, of which training reads the first.
     """
 
     task_tag = "translation"
@@ -116,6 +118,8 @@ class TextGenerationHead(Head):
             self.lower_is_better, self.max_score = error_names(longest), None
         if scores == "rouge":
             self.task_tag = "summarization"
+        if scores == "squad":
+            self.task_tag = "question-answering"
         self._signatures: dict[str, str] = {}
 
     @abstractmethod
@@ -148,7 +152,7 @@ class TextGenerationHead(Head):
 
     def encode(self, target: str | Sequence[str]) -> Tensor:
         """Return the token ids (L,) of a text, or of the first reference text, followed by the end token."""
-        if self.scores == "rouge" and not isinstance(target, str) and target:
+        if self.scores in ("rouge", "squad") and not isinstance(target, str) and target:
             target = target[0]
         if not isinstance(target, str):
             raise InputError(f"the target is a {type(target).__name__}: a text is expected")
@@ -264,17 +268,22 @@ class TextGenerationHead(Head):
         """Return the statistics (n, K) of n texts, from which `metrics_of` computes metrics other than "bleu"."""
         if self.scores == "rouge":
             return rouge_statistics(predictions, targets)
+        if self.scores == "squad":
+            pairs = zip(predictions, targets, strict=True)
+            return np.array([answer_scores(text, [true] if isinstance(true, str) else true) for text, true in pairs])
         return error_statistics(predictions, targets, self.longest)
 
     def metrics_of(self, total: NDArray[np.float64]) -> dict[str, float]:
         """Return the metrics, given the sums (K,) of the statistics of some texts (see `SummedHead`)."""
+        if self.scores == "squad":
+            return answer_means(total)
         return rouge_means(total) if self.scores == "rouge" else error_rates(total, self.longest)
 
     def example_score(self, prediction: str, target: Any) -> tuple[float, float] | None:
         if self.scores == "bleu":  # BLEU is no mean over texts.
             return None
         first, second, third = self.statistics([prediction], [target])[0, :3].tolist()
-        return (first, 1.0) if self.scores == "rouge" else (percent(second, third), third)
+        return (first, 1.0) if self.scores in ("rouge", "squad") else (percent(second, third), third)
 
     def describe_target(self, target: str | Sequence[str]) -> str:
         return target if isinstance(target, str) else target[0]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unifier.heads.head import IGNORE_INDEX, Head, check_labels, check_trained_classes, count_labels, list_labels
+from unifier.heads.question_answering import QuestionAnsweringHead, context_of, span_text
 from unifier.heads.sentence_selection import SentenceSelectionHead, SummaryTarget, split_sentences
 from unifier.heads.summed_metrics import SummedHead, percent
 from unifier.nn.precision import in_float32
@@ -200,7 +201,7 @@ class TokenClassificationHead(SummedHead):
 
 
 def describe_labels(head: Head, tokenizer: Tokenizer, raw: Any, labels: Any) -> str | None:
-    """Return the words of an input with marked entities, or its chosen sentence. Return None for other heads.
+    """Return the words of an input with marked entities, or its chosen sentence or span. Return None for other heads.
 
     Args:
         head: The head.
@@ -212,6 +213,11 @@ def describe_labels(head: Head, tokenizer: Tokenizer, raw: Any, labels: Any) -> 
         if isinstance(labels, SummaryTarget):
             return head.describe_target(labels)
         return (split_sentences(raw) if isinstance(raw, str) else raw)[labels]
+    if isinstance(head, QuestionAnsweringHead) and isinstance(labels, Tensor):
+        context = context_of(raw)
+        return None if context is None else span_text(context, *labels.tolist())
+    if isinstance(head, QuestionAnsweringHead):
+        return head.describe_target(labels)
     if not (isinstance(head, TokenClassificationHead) and head.marks_entities and isinstance(tokenizer, WordTokenizer)):
         return None
     return head.mark(tokenizer.words(raw), labels if isinstance(labels, Tensor) else head.encode(labels))

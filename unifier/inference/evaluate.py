@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 
 from unifier.data.audio_files import AUDIO_SUFFIXES
 from unifier.data.image_files import IMAGE_SUFFIXES
-from unifier.data.inputs import AudioReader, ImageReader, InputReader, TextReader
+from unifier.data.inputs import AudioReader, ImageReader, InputReader, MixtureReader, TextReader
 from unifier.data.readers import parse_number
 from unifier.datasets.class_folders import files_by_class
 from unifier.datasets.nuclei import masked_pictures, read_mask, read_masked_picture
 from unifier.datasets.parallel_text import ParallelText
+from unifier.datasets.question_answering import AnswerKind, read_question, read_questions
 from unifier.datasets.token_labels import read_sentences
 from unifier.files import printable, write_json, write_text
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.head import Head
+from unifier.heads.question_answering import CONTEXT, QuestionAnsweringHead
 from unifier.heads.regression import RegressionHead
 from unifier.heads.score_intervals import score_intervals, wilson_interval
 from unifier.heads.segmentation import SegmentationHead
@@ -124,8 +126,8 @@ def evaluate(
         model: The model.
         task: The name of the task.
         data: A folder with one folder per class, a table with a column `label`, or files of parallel text. A file with
-            one word and its label per line, or a folder with the folders images and masks. For a task with an
-            objective: inputs as in `read_inputs`.
+            one word and its label per line, or a folder with the folders images and masks. Questions
+            with answers (see `QuestionFile`). For a task with an objective: inputs as in `read_inputs`.
         bad_inputs: "skip" leaves out examples that cannot be read. "stop" raises an error.
         languages: The languages of the input and the target, for a translation memory.
 
@@ -140,6 +142,8 @@ def evaluate(
     if part.objective is not None:
         predict = InputPredictions(partial(model.evaluations, task=task), bad_inputs)
         examples = read_inputs([data], part.reader)
+    elif answers := _answer_kind(part.head, part.reader):
+        examples = _read_questions(Path(data), answers)
     elif isinstance(part.head, TextGenerationHead | SentenceSelectionHead) and isinstance(part.reader, TextReader):
         examples = _read_pairs(data, languages)
     elif isinstance(part.head, SegmentationHead):
@@ -202,6 +206,8 @@ def check_output_folder(folder: Path) -> None:
 
 def parse_target(head: Head, example: Input) -> Any:
     """Return the target in an example's cell `label`. Raises InputError if the head does not know the target."""
+    if isinstance(head, QuestionAnsweringHead) or (isinstance(head, TextGenerationHead) and head.scores == "squad"):
+        return example.cells[LABEL]
     cell: str = example.cells[LABEL]
     target: Any = cell.strip()
     if isinstance(head, SegmentationHead):
@@ -245,6 +251,25 @@ def _read_pairs(data: str, languages: tuple[str, str] | None) -> Iterator[Input]
                 yield Input(text, place, text, {LABEL: target})
 
     return inputs()
+
+
+def _answer_kind(head: Head, reader: InputReader) -> AnswerKind | None:
+    """Return the kind of target of a head that answers questions, or None for other heads and inputs."""
+    if not isinstance(reader, MixtureReader) or CONTEXT not in reader.members:
+        return None
+    if isinstance(head, TextGenerationHead) and head.scores == "squad":
+        return "write"
+    return "span" if isinstance(head, QuestionAnsweringHead) else None
+
+
+def _read_questions(path: Path, kind: AnswerKind) -> Iterator[Input]:
+    """Return the questions of a file. The cell `label` contains the target."""
+    for row in read_questions(path):
+        try:
+            value, target = read_question(kind, row)
+        except InputError as error:
+            value, target = error, None
+        yield Input(row.question, row.place, value, {LABEL: target})
 
 
 def _read_labeled_words(data: str, head: Head) -> Iterator[Input]:

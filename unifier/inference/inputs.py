@@ -1,5 +1,6 @@
 """Inputs of a command: files, folders, tables, lines of text, and standard input."""
 
+import json
 import os
 import re
 import sys
@@ -27,6 +28,7 @@ from unifier.files import print_status
 from unifier.inference.stream import Pause
 from unifier.inference.translate import open_input, read_as_it_arrives
 from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import one_line
 
 STANDARD_INPUT = "-"
 
@@ -53,7 +55,7 @@ class Input(NamedTuple):
     """The path of a file, or a file and line."""
     value: Any
     """The input for an `InputReader`, or the `InputError` of an input that cannot be read."""
-    cells: Mapping[str, str] = {}
+    cells: Mapping[str, Any] = {}
     """The cells of the input's row in a table, keyed by column."""
 
 
@@ -76,8 +78,12 @@ def read_inputs(paths: Sequence[str], reader: InputReader, columns: Sequence[str
             raise InputError(f"{path}: no such file or folder; give files, folders, tables, or - for standard input")
     if isinstance(reader, RawReader):
         raise InputError("this model reads objects of Python: use unifier.load(...).predict in Python")
-    if isinstance(reader, MixtureReader) and (other := next((path for path in paths if not is_table(path)), None)):
-        raise InputError(f"{other}: give a table (.csv or .tsv) with the columns {', '.join(reader.members)}")
+    if isinstance(reader, MixtureReader):
+        for path in paths:
+            if not (is_table(path) or _is_json_lines(path)):
+                raise InputError(
+                    f"{path}: give a table (.csv or .tsv) or JSON Lines (.jsonl) with {', '.join(reader.members)}"
+                )
     return _read_inputs(paths, reader, columns)
 
 
@@ -91,6 +97,8 @@ def _read_inputs(paths: Sequence[str], reader: InputReader, columns: Sequence[st
             continue
         if is_table(path):
             inputs = _read_table(Path(path), reader, columns)
+        elif isinstance(reader, MixtureReader):
+            inputs = _read_json_lines(Path(path), reader)
         elif os.path.isdir(path):  # noqa: PTH112  Path.is_dir fails for long names.
             inputs = _read_folder(Path(path), reader)
         else:
@@ -110,6 +118,10 @@ def _is_marked_text(path: str, reader: InputReader) -> bool:
 def is_table(path: str) -> bool:
     """Return True if a path has the suffix of a table, which may be followed by the suffix of a compressed file."""
     return _suffix(path) in TABLE_SUFFIXES and not os.path.isdir(path)  # noqa: PTH112  Path.is_dir fails for long names.
+
+
+def _is_json_lines(path: str) -> bool:
+    return _suffix(path) == ".jsonl" and not os.path.isdir(path)  # noqa: PTH112  Path.is_dir fails for long names.
 
 
 def describe_inputs(reader: InputReader) -> str:
@@ -132,6 +144,18 @@ def _read_table(path: Path, reader: InputReader, columns: Sequence[str]) -> Iter
             yield Input(place, place, parts, row.cells)
         else:
             yield Input(row.cells[own[0]], place, _cell_value(path, reader, row.cells[own[0]]), row.cells)
+
+
+def _read_json_lines(path: Path, reader: MixtureReader) -> Iterator[Input]:
+    """Yield the inputs in a file with one object per line. The object has a text or a path for each member."""
+    for number, line in enumerate(open_lines(path), start=1):
+        place = f"{path}, line {number}"
+        try:
+            row = json.loads(line)
+            value: Any = {name: _cell_value(path, each, row[name]) for name, each in reader.members.items()}
+        except (ValueError, KeyError, TypeError) as error:
+            value = InputError(f"an object with the texts {', '.join(reader.members)} is expected ({one_line(error)})")
+        yield Input(place, place, value)
 
 
 def _cell_value(table: Path, reader: InputReader, cell: str) -> str | Path:

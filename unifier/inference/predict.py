@@ -23,6 +23,7 @@ from unifier.heads.head import Head
 from unifier.heads.language_modeling import LanguageModelingHead
 from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
 from unifier.heads.multi_label_next import MultiLabelNextHead
+from unifier.heads.question_answering import QuestionAnsweringHead
 from unifier.heads.regression import RegressionHead
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.sentence_selection import SentenceSelectionHead
@@ -47,6 +48,7 @@ COLUMNS: dict[type[Head], str] = {
     RegressionHead: "number",
     CTCHead: "text",
     SentenceSelectionHead: "text",
+    QuestionAnsweringHead: "text",
     LanguageModelingHead: "loss",
     MultiLabelNextHead: "next",
 }

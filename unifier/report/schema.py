@@ -214,6 +214,8 @@ class Sample(_Part):
     input: Text
     target: Text
     prediction: Text
+    context: Text = ""
+    """The context of a question, in the notation of `marks`."""
     image: ImageUrl = ""
     target_image: ImageUrl = ""
     """The picture with the true mask."""

@@ -45,8 +45,8 @@ class PredictionJob(NamedTuple):
     explain: bool
     size: tuple[int, int] | None
     """The width and height in pixels, if the last input is a picture."""
-    texts: Sequence[str] = ()
-    """The inputs, if the inputs are texts."""
+    texts: Sequence[str | Mapping[str, Any]] = ()
+    """The inputs, if the inputs are texts or mappings."""
 
 
 @final
@@ -89,7 +89,7 @@ class PredictionService:
             raise InputError(f"top_k={request.top_k}: the task {name} has no labels; leave out top_k")
         if len(contents) > (most := 1 if request.explain else MAX_INPUTS):
             raise InputError(f"{len(contents)} inputs, but at most {most} are possible: send several requests")
-        units, texts, size = list[Units](), list[str](), None
+        units, texts, size = list[Units](), list[str | Mapping[str, Any]](), None
         for number, content in enumerate(contents):
             place = f"input {number}: " if len(contents) > 1 else ""
             try:
@@ -101,7 +101,7 @@ class PredictionService:
             if isinstance(encoded, InputError):
                 raise InputError(f"{place}{encoded}") from encoded
             units.append(encoded)
-            texts += [value] if isinstance(value, str) else []
+            texts += [value] if isinstance(value, str | Mapping) else []
             if isinstance(value, np.ndarray):
                 size = value.shape[1], value.shape[0]
         return PredictionJob(name, units, request.top_k, request.explain, size, texts)
@@ -169,7 +169,7 @@ class PredictionService:
             prediction = Prediction(text=text or head.describe(result))
         if job.explain:
             (units,) = job.inputs
-            text = task.reader.prepare(job.texts[number]) if job.texts else ""
+            text = task.reader.prepare(job.texts[number]) if job.texts and isinstance(job.texts[number], str) else ""
             prediction.attention = explain_attention(self.model, job.task, units, text)
             prediction.size = job.size
             if isinstance(task.tokenizer, SubwordTokenizer | PretrainedTextTokenizer):

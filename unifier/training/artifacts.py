@@ -26,6 +26,7 @@ from unifier.data.source import Example, describe_example, target_of
 from unifier.experiment import Experiment, Task
 from unifier.files import HASHES_FILE, read_json, to_json, write_csv, write_json
 from unifier.heads.classification import ClassificationHead
+from unifier.heads.question_answering import QuestionAnsweringHead
 from unifier.heads.score_intervals import score_intervals
 from unifier.heads.sentence_selection import SentenceSelectionHead
 from unifier.heads.text_generation import TextGenerationHead
@@ -40,7 +41,7 @@ from unifier.training.lightning_module import UnifierModule
 from unifier.training.maps import write_maps
 from unifier.training.probe import probe
 from unifier.training.reconstruction_figures import draw_reconstructions
-from unifier.training.render import describe_answer, render_input, render_masks, shorten
+from unifier.training.render import describe_answer, render_input, render_masks, render_spans, shorten
 from unifier.training.result import Result
 from unifier.training.tokenizer_figures import draw_tokenizers
 from unifier_tokenizers.errors import one_line
@@ -207,7 +208,7 @@ def prediction_rows(tasks: Mapping[str, Task], predictions: Mapping[str, Mapping
         examples = open_split(task.source, "test")
         for index, prediction in sorted(predictions[name].items()):
             target = target_of(examples, index)
-            needs_input = isinstance(task.head, TokenClassificationHead | SentenceSelectionHead)
+            needs_input = isinstance(task.head, TokenClassificationHead | SentenceSelectionHead | QuestionAnsweringHead)
             values = (
                 describe_example(examples, index),
                 *describe_answer(task, examples[index].input if needs_input else None, target, prediction),
@@ -244,6 +245,7 @@ def collect_samples(
                 "prediction": shorten(prediction),
                 **render_input(example.input, task.tokenizer),
                 **render_masks(task.head, *example, predictions[name][index]),
+                **render_spans(task.head, *example, predictions[name][index]),
                 **({"marks": "entities"} if getattr(task.head, "marks_entities", False) else {}),
                 **continuation,
             }

@@ -15,6 +15,7 @@ from PIL import Image
 
 from unifier.experiment import Task
 from unifier.heads.head import Head
+from unifier.heads.question_answering import QuestionAnsweringHead, context_of, mark_spans
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.token_classification import describe_labels
 from unifier.training.mask_figures import lay_over
@@ -96,6 +97,14 @@ def render_masks(head: Head, raw: Any, target: Any, prediction: Any) -> dict[str
     return {name: _picture_url(lay_over(picture, mask, len(head.labels)), SAMPLE) for name, mask in masks.items()}
 
 
+def render_spans(head: Head, raw: Any, target: Any, prediction: Any) -> dict[str, str]:
+    """Return the context of a question with its true and its predicted span. Return {} for other heads."""
+    if not isinstance(head, QuestionAnsweringHead) or (context := context_of(raw)) is None:
+        return {}
+    (first, last), (begin, end) = prediction.tolist(), head.encode(target).tolist()
+    return {"marks": "entities", "context": mark_spans(context, {"true": (begin, end), "predicted": (first, last)})}
+
+
 def describe_input(raw: Any) -> str:
     """Convert a text, a number, or a collection of texts and numbers to a text. Return "" for any other input."""
     if isinstance(raw, str):
@@ -120,7 +129,7 @@ def describe_answer(task: Task, raw: Any, target: Any, prediction: Any) -> tuple
     target_text = describe_labels(task.head, task.tokenizer, raw, target)
     if target_text is None:
         return describe_target(task.head, target), task.head.describe(prediction)
-    return target_text, describe_labels(task.head, task.tokenizer, raw, prediction) or ""
+    return target_text, describe_labels(task.head, task.tokenizer, raw, prediction) or task.head.describe(prediction)
 
 
 def shorten(text: str, letters: int = SAMPLE.letters) -> str:

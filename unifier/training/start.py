@@ -10,7 +10,7 @@ from unifier.heads.head import Head
 from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead, Teacher
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.models.folder import WEIGHTS_FILE, ModelTask, StoredModel, find_model, read_config, read_model
-from unifier_tokenizers import InputError, PretrainedTextTokenizer, SubwordTokenizer, Tokenizer, WordTokenizer
+from unifier_tokenizers import InputError, Mixture, PretrainedTextTokenizer, SubwordTokenizer, Tokenizer, WordTokenizer
 
 COSTS = ("tokens", "flops", "seconds")
 """The costs of a trained model that are part of the pretraining of a run that uses the model."""
@@ -102,12 +102,18 @@ def _load_trunk(start: str, trunk: nn.Module, trained: nn.Module) -> None:
 
 
 def _load_tokenizer(name: str, tokenizer: Tokenizer, stored: StoredModel) -> ModelTask | None:
-    """Load the weights of a trained tokenizer with the same class, shapes and vocabulary. Return its task, or None."""
+    """Load the weights of a trained tokenizer with the same class, shapes and vocabulary. Return its task, or None.
+
+    The members of a mixture are loaded one by one if no equal mixture was trained.
+    """
     by_priority = sorted(stored.tasks.items(), key=lambda item: item[0] != name)
     for _, task in by_priority:
         if _is_equal(tokenizer, task.tokenizer):
             tokenizer.load_state_dict(task.tokenizer.state_dict())
             return task
+    if isinstance(tokenizer, Mixture):
+        loaded = [_load_tokenizer(member, each, stored) for member, each in tokenizer.members.items()]
+        return next((task for task in loaded if task is not None), None)
     return None
 
 

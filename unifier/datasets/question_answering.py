@@ -1,0 +1,196 @@
+"""Questions with answers in a context: the development set of SQuAD 1.1, and your own files."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, final, get_args
+
+from unifier.data.dataset import Examples
+from unifier.data.download import require_file
+from unifier.data.readers import hash_files
+from unifier.data.source import NO_SCORE_RANGE, SPLITS, Example, ScoreRange, SplitName, data_folder
+from unifier.data.splits import hold_out_rows
+from unifier.data.text_files import open_decompressed, open_lines, remove_compressed_suffix
+from unifier.datasets.class_folders import task_name
+from unifier.heads.question_answering import CONTEXT, QUESTION, SpanTarget, word_span
+from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import check_choice, one_line
+
+AnswerKind = Literal["span", "write"]
+"""The target of a question: the span of its answer in the context, or the texts of its answers."""
+
+QUESTION_FORMAT = 'texts "question" and "context", and "answers" as texts or as objects with "text" and "answer_start"'
+
+
+class Question(NamedTuple):
+    """A question with its context and its answers, and the place in a file."""
+
+    place: str
+    question: str
+    context: str
+    answers: tuple[tuple[str, int | None], ...]
+    """The text of each answer, and the index of its first character in the context, or None to search the text."""
+    split: str = ""
+
+
+@final
+class SQuADDev:
+    """The development set of SQuAD 1.1: 8,686 questions on 36 articles of Wikipedia for train, 550 for val, 1,334 test.
+
+    The input has the members "question" and "context". With the kind "span", the target is a `SpanTarget`. With
+    "write", the target is the tuple of answers. The articles of a split are in no other split.
+
+    Source: Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", 2016, of which the data
+    folder has the development set, divided by article.
+    """
+
+    name = "squad_dev"
+    license = "CC BY-SA 4.0"
+    score_range = ScoreRange(
+        "f1", 21.2, 52.5, "logistic regression trained on 87,599 questions; chance is the sentence with most words"
+    )
+
+    def __init__(self, kind: AnswerKind = "span", *, data: str | Path | None = None) -> None:
+        """Choose the target, and the folder with the file (None means the default folder; see `data_folder`)."""
+        self.kind: AnswerKind = check_choice("kind", kind, get_args(AnswerKind))
+        self._data = data
+
+    def split(self, name: SplitName) -> Examples[Question]:
+        """Return the questions of one split in the order of the file."""
+        check_choice("split", name, SPLITS)
+        return _examples(self.kind, [row for row in self._questions if row.split == name])
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of the file and of the kind of target."""
+        return hash_files({f"{self.kind} {self._path.name}": self._path})
+
+    @cached_property
+    def _questions(self) -> list[Question]:
+        return read_questions(self._path)
+
+    @cached_property
+    def _path(self) -> Path:
+        folder, file = data_folder(self.name, self._data), "squad_dev.json.gz"
+        hint = "it cannot be downloaded: put there the development set of SQuAD 1.1 with a split for each article"
+        require_file(self.name, folder, (file,), hint)
+        return folder / file
+
+
+@final
+class QuestionFile:
+    """Your own questions: a file in the format of SQuAD (.json), or JSON Lines (.jsonl) with one question per line.
+
+    A line has the keys question, context and answers. A tenth of the contexts is held out for val, and for test.
+    """
+
+    def __init__(self, path: str | Path, kind: AnswerKind = "span") -> None:
+        """Store the path and the target (see `SQuADDev`)."""
+        self._path = Path(path)
+        self.name = task_name(Path(self._path.name.partition(".")[0]))
+        self.kind: AnswerKind = check_choice("kind", kind, get_args(AnswerKind))
+        self.score_range = ScoreRange("f1", 0.0, None, NO_SCORE_RANGE)
+
+    def split(self, name: SplitName) -> Examples[Question]:
+        """Return the questions of one split in the order of the file."""
+        contexts = [*dict.fromkeys(row.context for row in self._questions)]
+        rows = hold_out_rows(str(self._path), len(contexts), SPLITS[1:])[check_choice("split", name, SPLITS)]
+        chosen = {contexts[row] for row in rows.tolist()}
+        return _examples(self.kind, [row for row in self._questions if row.context in chosen])
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of the file and of the kind of target."""
+        return hash_files({f"{self.kind} {self._path.name}": self._path})
+
+    @cached_property
+    def _questions(self) -> list[Question]:
+        return read_questions(self._path)
+
+
+def read_questions(path: Path) -> list[Question]:
+    """Read questions from a file, which may be compressed (see `QuestionFile`).
+
+    Raises:
+        InputError: The file cannot be read, has another format, or has no questions.
+    """
+    is_lines = remove_compressed_suffix(path.name).endswith(".jsonl")
+    questions = [*(_read_lines(path) if is_lines else _read_squad(path))]
+    if not questions:
+        raise InputError(f"{path} has no questions: give a file in the format of SQuAD, or JSON Lines")
+    return questions
+
+
+def _read_lines(path: Path) -> Iterator[Question]:
+    for number, line in enumerate(open_lines(path), start=1):
+        place = f"{path}, line {number}"
+        try:
+            row = json.loads(line)
+            yield _question(place, row, row["context"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"{place}: an object with {QUESTION_FORMAT} is expected ({type(error).__name__})"
+            ) from error
+
+
+def _read_squad(path: Path) -> Iterator[Question]:
+    place = str(path)
+    try:
+        with open_decompressed(path) as file:
+            articles = json.loads(file.read())["data"]
+        for article in articles:
+            for paragraph in article["paragraphs"]:
+                for row in paragraph["qas"]:
+                    place = f"{path}, question {row.get('id', row['question'])}"
+                    yield _question(place, row, paragraph["context"], str(article.get("split", "")))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{place}: the format of SQuAD is expected ({one_line(error)})") from error
+
+
+def _question(place: str, row: Mapping[str, Any], context: str, split: str = "") -> Question:
+    answers: list[tuple[str, int | None]] = []
+    for answer in row["answers"]:
+        found = (answer, None) if isinstance(answer, str) else (answer["text"], answer["answer_start"])
+        answers.append(found)
+    texts, starts = [row["question"], context, *(text for text, _ in answers)], [start for _, start in answers]
+    if not all(isinstance(text, str) for text in texts) or not all(
+        start is None or type(start) is int for start in starts
+    ):
+        raise TypeError
+    return Question(place, row["question"], context, tuple(answers), split)
+
+
+def _examples(kind: AnswerKind, rows: Sequence[Question]) -> Examples[Question]:
+    return Examples(rows, partial(read_question, kind), _place_of, origin=_input_of)
+
+
+def read_question(kind: AnswerKind, row: Question) -> Example:
+    """Return a question as an example.
+
+    Raises:
+        InputError: The question has no answers, or an answer is not in its context.
+    """
+    if not row.answers:
+        raise InputError(f"{row.place}: the question has no answers; remove it, or give its answers")
+    texts = tuple(text for text, _ in row.answers)
+    if kind == "write":
+        return Example(_input_of(row), texts)
+    try:
+        spans = tuple(
+            word_span(row.context, row.context.find(text) if start is None else start, text)
+            for text, start in row.answers
+        )
+    except InputError as error:
+        raise InputError(f"{row.place}: {error}") from error
+    return Example(_input_of(row), SpanTarget(spans, texts, row.context))
+
+
+def _input_of(row: Question) -> dict[str, str]:
+    return {QUESTION: row.question, CONTEXT: row.context}
+
+
+def _place_of(row: Question) -> str:
+    return row.place
