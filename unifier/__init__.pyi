@@ -19,6 +19,7 @@ from .heads.classification import ClassificationHead as ClassificationHead
 from .heads.classification import TaggingHead as TaggingHead
 from .heads.conv_decoder import ConvDecoderHead as ConvDecoderHead
 from .heads.ctc import CTCHead as CTCHead
+from .heads.forecasting import ForecastingHead as ForecastingHead
 from .heads.hard_attention import HardAttentionHead as HardAttentionHead
 from .heads.head import IGNORE_INDEX as IGNORE_INDEX
 from .heads.head import Head as Head
@@ -65,6 +66,7 @@ from .tokenization import PixelTokenizer as PixelTokenizer
 from .tokenization import PositionalEncoding as PositionalEncoding
 from .tokenization import PretrainedTextTokenizer as PretrainedTextTokenizer
 from .tokenization import SampleTokenizer as SampleTokenizer
+from .tokenization import SeriesTokenizer as SeriesTokenizer
 from .tokenization import SubwordTokenizer as SubwordTokenizer
 from .tokenization import TextPiece as TextPiece
 from .tokenization import Tokenizer as Tokenizer

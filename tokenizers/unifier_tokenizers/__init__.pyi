@@ -13,6 +13,7 @@ from .positions import PositionalEncoding as PositionalEncoding
 from .positions import rope_frequencies as rope_frequencies
 from .pretrained_text import PretrainedTextTokenizer as PretrainedTextTokenizer
 from .samples import SampleTokenizer as SampleTokenizer
+from .series import SeriesTokenizer as SeriesTokenizer
 from .testing import ContractError as ContractError
 from .testing import check_tokenizer as check_tokenizer
 from .text import MarkedText as MarkedText

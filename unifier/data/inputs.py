@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, final
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from unifier.data.audio_files import read_audio
@@ -167,6 +168,37 @@ class MidiReader(InputReader):
 
     def prepare(self, value: Any) -> Any:
         return self(Path(value)) if isinstance(value, str | Path) else value
+
+
+@final
+@dataclass(frozen=True)
+class SeriesReader(InputReader):
+    """Preparation of time series: the last `context` time steps of a table, as an array (channels, context)."""
+
+    channels: tuple[str, ...]
+    """The columns of the table."""
+    mean: tuple[float, ...]
+    """The mean of each channel over the training rows, for errors on the scale of the training."""
+    std: tuple[float, ...]
+    """The standard deviation of each channel over the training rows."""
+    context: int
+    """The number of time steps of a window."""
+    joint: bool
+    """True if an input has all channels. False if each channel is an input."""
+
+    def __post_init__(self) -> None:
+        for name in ("channels", "mean", "std"):  # A model's folder stores lists.
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    def __call__(self, path: Path) -> Any:
+        raise InputError(f"{path}: an array (channels, {self.context}) is expected, not a file")
+
+    def prepare(self, value: Any) -> Any:
+        return value
+
+    def standardize(self, series: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return channels (C, rows) with the training mean 0 and the training standard deviation 1."""
+        return (series - np.array(self.mean)[:, None]) / np.array(self.std)[:, None]
 
 
 @final

@@ -47,6 +47,7 @@ from .protein_ss import ProteinSS as ProteinSS
 from .question_answering import AnswerKind as AnswerKind
 from .question_answering import QuestionFile as QuestionFile
 from .question_answering import SQuADDev as SQuADDev
+from .series_windows import SeriesWindows as SeriesWindows
 from .sound_pieces import SoundPieces as SoundPieces
 from .sound_pieces import independent_sample_nats as independent_sample_nats
 from .summaries import SciTLDR as SciTLDR

@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 
 from unifier.data.audio_files import AUDIO_SUFFIXES
 from unifier.data.image_files import IMAGE_SUFFIXES
-from unifier.data.inputs import AudioReader, ImageReader, InputReader, MixtureReader, TextReader
+from unifier.data.inputs import AudioReader, ImageReader, InputReader, MixtureReader, SeriesReader, TextReader
 from unifier.data.readers import parse_number
 from unifier.datasets.class_folders import files_by_class
 from unifier.datasets.nuclei import masked_pictures, read_mask, read_masked_picture
 from unifier.datasets.parallel_text import ParallelText
 from unifier.datasets.question_answering import AnswerKind, read_question, read_questions
+from unifier.datasets.series_windows import labeled_windows
 from unifier.datasets.token_labels import read_sentences
 from unifier.files import printable, write_json, write_text
 from unifier.heads.classification import ClassificationHead, TaggingHead
+from unifier.heads.forecasting import ForecastingHead
 from unifier.heads.head import Head
 from unifier.heads.question_answering import CONTEXT, QuestionAnsweringHead
 from unifier.heads.regression import RegressionHead
@@ -150,6 +152,9 @@ def evaluate(
         examples = _read_masked_pictures(Path(data), part.head)
     elif isinstance(part.head, TokenClassificationHead):
         examples = _read_labeled_words(data, part.head)
+    elif isinstance(part.head, ForecastingHead) and isinstance(part.reader, SeriesReader):
+        windows = labeled_windows(Path(data), part.reader, part.head.horizon)
+        examples = (Input(name, name, past, {LABEL: future}) for name, past, future in windows)
     elif os.path.isdir(data):  # noqa: PTH112  Path.is_dir fails for long names.
         examples = _read_class_folders(Path(data), part.reader, part.head)
     else:
@@ -206,7 +211,8 @@ def check_output_folder(folder: Path) -> None:
 
 def parse_target(head: Head, example: Input) -> Any:
     """Return the target in an example's cell `label`. Raises InputError if the head does not know the target."""
-    if isinstance(head, QuestionAnsweringHead) or (isinstance(head, TextGenerationHead) and head.scores == "squad"):
+    is_written_answer = isinstance(head, TextGenerationHead) and head.scores == "squad"
+    if isinstance(head, ForecastingHead | QuestionAnsweringHead) or is_written_answer:
         return example.cells[LABEL]
     cell: str = example.cells[LABEL]
     target: Any = cell.strip()

@@ -18,12 +18,14 @@ from unifier.data.inputs import (
     MidiReader,
     MixtureReader,
     RawReader,
+    SeriesReader,
     TextReader,
 )
 from unifier.data.midi_files import MIDI_SUFFIXES
 from unifier.data.readers import iterate_table
 from unifier.data.text_files import open_lines, remove_compressed_suffix
 from unifier.datasets.class_folders import visible_files
+from unifier.datasets.series_windows import read_series
 from unifier.files import print_status
 from unifier.inference.stream import Pause
 from unifier.inference.translate import open_input, read_as_it_arrives
@@ -41,6 +43,7 @@ _KINDS: Mapping[type[InputReader], tuple[str, Collection[str] | None]] = {
     MidiReader: ("MIDI files", MIDI_SUFFIXES),
     TextReader: ("lines of text", {".txt"}),
     MixtureReader: ("rows", None),
+    SeriesReader: ("time series", {".csv"}),
 }
 """Mapping from a reader to its inputs in words, and the suffixes of its files in a folder. None means all files."""
 
@@ -95,7 +98,9 @@ def _read_inputs(paths: Sequence[str], reader: InputReader, columns: Sequence[st
         if _is_marked_text(path, reader):
             yield Input(path, path, path)
             continue
-        if is_table(path):
+        if isinstance(reader, SeriesReader):
+            inputs = _read_series(Path(path), reader)
+        elif is_table(path):
             inputs = _read_table(Path(path), reader, columns)
         elif isinstance(reader, MixtureReader):
             inputs = _read_json_lines(Path(path), reader)
@@ -107,6 +112,19 @@ def _read_inputs(paths: Sequence[str], reader: InputReader, columns: Sequence[st
             raise InputError(f"{path} has no inputs: add {describe_inputs(reader)}")
         yield first
         yield from inputs
+
+
+def _read_series(path: Path, reader: SeriesReader) -> Iterator[Input]:
+    """Yield the last time steps of a table: all channels as one input, or one input per channel."""
+    _, values = read_series(path, reader.channels)
+    if values.shape[1] < reader.context:
+        raise InputError(f"{path} has {values.shape[1]} rows, but the model reads the last {reader.context} rows")
+    past = values[:, -reader.context :]
+    if reader.joint:
+        yield Input(str(path), str(path), past)
+        return
+    for name, channel in zip(reader.channels, past, strict=True):
+        yield Input(f"{path}, {name}", str(path), channel[None])
 
 
 def _is_marked_text(path: str, reader: InputReader) -> bool:

@@ -19,6 +19,7 @@ from torch import Tensor
 from unifier.files import create_temporary, print_status
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.ctc import CTCHead
+from unifier.heads.forecasting import ForecastingHead
 from unifier.heads.head import Head
 from unifier.heads.language_modeling import LanguageModelingHead
 from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
@@ -47,6 +48,7 @@ COLUMNS: dict[type[Head], str] = {
     SegmentationHead: "shares",
     RegressionHead: "number",
     CTCHead: "text",
+    ForecastingHead: "forecast",
     SentenceSelectionHead: "text",
     QuestionAnsweringHead: "text",
     LanguageModelingHead: "loss",
@@ -222,6 +224,9 @@ def answers_of(head: Head, prediction: Any, top_k: int | None = None) -> list[La
     if isinstance(head, MaskedLanguageModelingHead):
         words = [candidate for gap in prediction for candidate in gap[: top_k or 1]]
         return [LabelProbability(word, round_probability(probability)) for word, probability in words]
+    if isinstance(head, ForecastingHead):
+        channels = ["; ".join(f"{number:.6g}" for number in channel) for channel in prediction.tolist()]
+        return [LabelProbability(" | ".join(channels), None)]
     if not isinstance(head, ClassificationHead | TaggingHead):
         return [LabelProbability(head.describe(prediction), None)]
     probabilities: Tensor = prediction

@@ -16,6 +16,7 @@ from unifier_tokenizers import (
     PixelTokenizer,
     PretrainedTextTokenizer,
     SampleTokenizer,
+    SeriesTokenizer,
     SubwordTokenizer,
     Tokenizer,
     VoiceTokenizer,
@@ -259,6 +260,20 @@ def _describe_items(tokenizer: ItemTokenizer, reader: InputReader, names: Names)
     ]
 
 
+def _describe_series(tokenizer: SeriesTokenizer, reader: InputReader, names: Names) -> list[str]:
+    return [
+        f"The input has the last {tokenizer.context:,} time steps of each channel, without gaps. Subtract the mean of "
+        "each channel over these time steps, and divide by its standard deviation (without Bessel's correction). A "
+        "constant channel becomes 0.",
+        f"Cut each channel into patches of {tokenizer.patch} time steps, with a step of {tokenizer.stride}. The last "
+        "value fills the rest of the last patch. A column of the values (float32, "
+        f"{tokenizer.patch + 2} x N) is a patch, and below it the mean and the standard deviation of the channel. The "
+        "patches of a channel follow one another. The positions (int64, 2 x N) are the number of the channel and the "
+        "number of the patch, from 0.",
+        *_describe_limit(tokenizer.encoding, "patches per channel"),
+    ]
+
+
 def _describe_mixture(tokenizer: Mixture, reader: InputReader, names: Names) -> list[str]:
     steps = list[str]()
     for index, (member, part) in enumerate(tokenizer.members.items(), start=1):
@@ -289,6 +304,7 @@ DESCRIPTIONS: dict[type, Callable[[Any, InputReader, Names], list[str]]] = {
     PixelTokenizer: _describe_pixels,
     SampleTokenizer: _describe_samples,
     ItemTokenizer: _describe_items,
+    SeriesTokenizer: _describe_series,
     Mixture: _describe_mixture,
 }
 """The function that describes the preparation for each class of tokenizer."""
@@ -344,4 +360,6 @@ def preprocessing_facts(tokenizer: Tokenizer, reader: InputReader) -> dict[str, 
         facts |= {"begin": NUM_CODES, "sample_rate": tokenizer.sample_rate, "quantization": "mu-law, 8 bits"}
     elif isinstance(tokenizer, ItemTokenizer):
         facts |= {"begin": BEGIN_ITEM, "items": tokenizer.num_items}
+    elif isinstance(tokenizer, SeriesTokenizer):
+        facts |= {name: getattr(tokenizer, name) for name in ("context", "patch", "stride")}
     return facts

@@ -11,6 +11,7 @@ from unifier_tokenizers import (
     PixelTokenizer,
     PretrainedTextTokenizer,
     SampleTokenizer,
+    SeriesTokenizer,
     SubwordTokenizer,
     Tokenizer,
     VoiceTokenizer,
@@ -27,6 +28,7 @@ MODALITY_TAGS = {
     AudioTokenizer: "audio",
     SampleTokenizer: "audio",
     ItemTokenizer: "items",
+    SeriesTokenizer: "series",
     PianoRollTokenizer: "music",
     VoiceTokenizer: "music",
 }
@@ -43,6 +45,7 @@ PIPELINES = {
     ("image", "reconstruction"): "image-feature-extraction",
     ("audio", "reconstruction"): "feature-extraction",
     ("text", "text-generation"): "text-generation",
+    ("series", "forecasting"): "time-series-forecasting",
     ("image", "translation"): "image-to-text",
     ("audio", "translation"): "automatic-speech-recognition",
 }

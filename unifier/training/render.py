@@ -24,6 +24,7 @@ from unifier_tokenizers import (
     Mixture,
     PatchTokenizer,
     PixelTokenizer,
+    SeriesTokenizer,
     SubwordTokenizer,
     Tokenizer,
     WordTokenizer,
@@ -79,6 +80,8 @@ def render_input(raw: Any, tokenizer: Tokenizer, limits: RenderLimits = SAMPLE) 
             if isinstance(raw, Audio):
                 return {"audio": _sound_url(raw, limits)}
             return {"image": _picture_url(raw, limits)}
+        return {}
+    if isinstance(tokenizer, SeriesTokenizer):  # A figure of the report shows series.
         return {}
     is_text = isinstance(tokenizer, SubwordTokenizer | WordTokenizer)
     if is_text and isinstance(raw, tuple | list) and all(isinstance(part, str) for part in raw):
