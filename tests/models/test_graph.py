@@ -172,8 +172,11 @@ def test_graph_averages_the_views_of_test_time_augmentation(tmp_path: Path) -> N
     network = Network(model.trunk, {"tags": task}).eval()
     picture = example("tags", 4)
     values, positions, mask = pad_columns([task.tokenizer.encode(picture)])
-    (found,) = trace_graphs(model.trunk, task)["model"].program.module()(values, positions, mask)
+    programs = [trace_graphs(model.trunk, part)["model"].program for part in (task, replace(task, tta=None))]
+    (found,) = programs[0].module()(values, positions, mask)
     torch.testing.assert_close(found[0], network.predict("tags", [picture])[0], rtol=0, atol=1e-5)
+    products = [sum(node.target == torch.ops.aten.linear.default for node in one.graph.nodes) for one in programs]
+    assert products[0] == products[1] > 0, "the graph has one copy of the network for all views"
 
 
 def test_part_without_a_graph_is_named_and_nothing_is_written(tmp_path: Path) -> None:

@@ -111,11 +111,11 @@ class _AnswerGraph(nn.Module):
     def forward(self, values: Tensor, positions: Tensor, mask: Tensor) -> tuple[Tensor]:
         index = torch.arange(mask.shape[0], device=mask.device)
         batch = Batch(values, positions, mask, index, index)
-        views = (batch,) if self.tta is None else self.tta(batch)
-        outputs = [
-            self.head.graph_output(self.head.run_trunk(self.trunk, view.embed(self.tokenizer))) for view in views
-        ]
-        return (outputs[0] if len(outputs) == 1 else torch.stack(outputs).mean(0),)
+        views = [batch] if self.tta is None else [*self.tta(batch)]
+        # One pass over all views gives a graph that is smaller than a graph with a copy of the network for each view.
+        joined = views[0] if len(views) == 1 else Batch(*(torch.cat(parts) for parts in zip(*views, strict=True)))
+        output = self.head.graph_output(self.head.run_trunk(self.trunk, joined.embed(self.tokenizer)))
+        return (output if len(views) == 1 else output.unflatten(0, (len(views), -1)).mean(0),)
 
 
 @final
