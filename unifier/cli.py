@@ -266,6 +266,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_serve(commands.add_parser("serve", help="answer requests over HTTP, with a page for people"))
     _add_embed(commands.add_parser("embed", help="write one vector per input: the mean output of a layer"))
     _add_generate(commands.add_parser("generate", help="continue a text with a language model"))
+    _add_neighbors(commands.add_parser("neighbors", help="print the nearest words in a model's table of words"))
     _add_translate(commands.add_parser("translate", help="translate lines of text with a trained run"))
     return parser
 
@@ -422,6 +423,18 @@ def _add_generate(generate: argparse.ArgumentParser) -> None:
         "--keep", type=float, metavar="SHARE", help="the upper share of a given picture that is kept (0.5)"
     )
     generate.set_defaults(act=act_generate)
+
+
+def _add_neighbors(neighbors: argparse.ArgumentParser) -> None:
+    _add_model(neighbors)
+    neighbors.add_argument(
+        "words", metavar="WORD", nargs="+", help="a word, or an analogy such as king - man + woman; several are possible"
+    )
+    neighbors.add_argument("--count", type=int, metavar="N", default=10, help="the number of nearest words (10)")
+    neighbors.add_argument(
+        "--format", choices=("csv", "jsonl"), default="csv", help="the output's format (default: csv)"
+    )
+    neighbors.set_defaults(act=act_neighbors)
 
 
 def _add_translate(translate: argparse.ArgumentParser) -> None:
@@ -716,6 +729,17 @@ def act_generate(options: argparse.Namespace) -> None:
         sys.stdout.write(printable(text, keep="\n\t"))
         sys.stdout.flush()
     _print_line("")
+
+
+def act_neighbors(options: argparse.Namespace) -> None:
+    """Print the nearest words of each word or analogy."""
+    from unifier.inference.neighbors import WordTable, parse_queries, write_neighbors
+
+    _write_utf8()
+    queries = parse_queries(options.words)
+    model = _open_model(options)
+    table = WordTable(model, model.choose_task(options.task))
+    write_neighbors(table, queries, sys.stdout, count=options.count, style=options.format)
 
 
 def act_translate(options: argparse.Namespace) -> None:

@@ -25,6 +25,7 @@ MIN_GIBIBYTES = {
     "evaluate": 5,
     "embed": 5,
     "generate": 5,
+    "neighbors": 5,
     "serve": 5,
     "translate": 5,
 }
