@@ -428,7 +428,10 @@ def _add_generate(generate: argparse.ArgumentParser) -> None:
 def _add_neighbors(neighbors: argparse.ArgumentParser) -> None:
     _add_model(neighbors)
     neighbors.add_argument(
-        "words", metavar="WORD", nargs="+", help="a word, or an analogy such as king - man + woman; several are possible"
+        "words",
+        metavar="WORD",
+        nargs="+",
+        help="a word, or an analogy such as king - man + woman; several are possible",
     )
     neighbors.add_argument("--count", type=int, metavar="N", default=10, help="the number of nearest words (10)")
     neighbors.add_argument(
@@ -733,12 +736,12 @@ def act_generate(options: argparse.Namespace) -> None:
 
 def act_neighbors(options: argparse.Namespace) -> None:
     """Print the nearest words of each word or analogy."""
-    from unifier.inference.neighbors import WordTable, parse_queries, write_neighbors
+    from unifier.inference.neighbors import VectorTable, parse_queries, write_neighbors
 
     _write_utf8()
     queries = parse_queries(options.words)
     model = _open_model(options)
-    table = WordTable(model, model.choose_task(options.task))
+    table = VectorTable(model, model.choose_task(options.task))
     write_neighbors(table, queries, sys.stdout, count=options.count, style=options.format)
 
 

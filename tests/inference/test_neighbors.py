@@ -13,7 +13,7 @@ import torch
 from tests.inference.test_generate import make_stored
 from unifier.cli import main
 from unifier.inference.model import Model
-from unifier.inference.neighbors import WordTable, parse_queries
+from unifier.inference.neighbors import VectorTable, parse_queries
 from unifier.models.card import write_card
 from unifier.models.folder import write_model
 from unifier_tokenizers import InputError, PatchTokenizer, SubwordTokenizer, Vocabulary, WordTokenizer
@@ -22,8 +22,8 @@ WORDS = ["king", "queen", "man", "woman", "apple", "kings"]
 VOCABULARY = Vocabulary.fit([" ".join(WORDS)] * 3, level="word", extra=("<mask>",))
 
 
-def make_table(tokenizer: Any) -> WordTable:
-    return WordTable(cast(Model, SimpleNamespace(tasks={"t": SimpleNamespace(tokenizer=tokenizer)})), "t")
+def make_table(tokenizer: Any) -> VectorTable:
+    return VectorTable(cast(Model, SimpleNamespace(tasks={"t": SimpleNamespace(tokenizer=tokenizer)})), "t")
 
 
 def test_cosines_equal_a_plain_loop() -> None:
@@ -65,7 +65,7 @@ def test_bad_queries_are_refused() -> None:
 
 def test_command_prints_csv_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stored = make_stored(level="word")
-    write_model(stored, tmp_path, write_card(stored))
+    write_model(tmp_path, stored, write_card(stored))
     assert main(["neighbors", str(tmp_path), "to", "be", "-", "or", "--count", "2"]) == 0
     rows = [*csv.DictReader(io.StringIO(capsys.readouterr().out))]
     assert [row["query"] for row in rows] == ["to", "to", "be - or", "be - or"]

@@ -35,7 +35,7 @@ class Query(NamedTuple):
 
 
 @final
-class WordTable:
+class VectorTable:
     """The embedding table of a model's tokenizer for texts. Special entries and inner parts of words are left out."""
 
     def __init__(self, model: Model, task: str) -> None:
@@ -119,7 +119,7 @@ def parse_queries(words: Sequence[str]) -> list[Query]:
 
 
 def write_neighbors(
-    table: WordTable,
+    table: VectorTable,
     queries: Sequence[Query],
     out: TextIO,
     *,
@@ -142,12 +142,12 @@ def write_neighbors(
     if style == "jsonl":
         out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         return
-    writer = csv.DictWriter(out, ("query", "word", "cosine"), lineterminator="\n")
+    writer = csv.DictWriter(out, [*rows[0]], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
 
 
-def _rows(table: WordTable, queries: Sequence[Query], count: int) -> Iterator[dict[str, str | float]]:
+def _rows(table: VectorTable, queries: Sequence[Query], count: int) -> Iterator[dict[str, str | float]]:
     for query in queries:
         for word, cosine in table.nearest(query, count):
             yield {"query": query.text, "word": word, "cosine": round(cosine, 4)}
