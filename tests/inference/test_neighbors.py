@@ -30,7 +30,11 @@ def test_cosines_equal_a_plain_loop() -> None:
     tokenizer = SubwordTokenizer(VOCABULARY, 8)
     vectors = {word: tokenizer.embedding.weight[VOCABULARY.encode(word)[0]].detach() for word in WORDS}
     king, man, woman = (vectors[word] / vectors[word].norm() for word in ("king", "man", "woman"))
-    for text, vector in (("king", king), ("king - man + woman", king - man + woman)):
+    for text, vector in (
+        ("king", king),
+        ("king - man + woman", king - man + woman),
+        ("king + king - man", 2 * king - man),
+    ):
         [query] = parse_queries(text.split())
         others = {w: torch.cosine_similarity(vector, vectors[w], 0).item() for w in WORDS if w not in text.split()}
         found = make_table(tokenizer).nearest(query)
@@ -53,6 +57,8 @@ def test_bad_queries_are_refused() -> None:
     for word, hint in (("quen", "did you mean queen"), ("<mask>", "not in the table"), ("xyzzy", "of 6 words")):
         with pytest.raises(InputError, match=hint):
             table.nearest(parse_queries([word])[0])
+    with pytest.raises(InputError, match="no words beside"):
+        table.nearest(parse_queries([" + ".join(WORDS)])[0])
     with pytest.raises(InputError, match="count=0"):
         table.nearest(parse_queries(["king"])[0], 0)
     for text in ("king -", "- king", "king - + man", "+"):

@@ -76,14 +76,17 @@ class VectorTable:
         """Return the nearest words, best first, without the words of the query (3CosAdd, Mikolov et al. 2013).
 
         Raises:
-            InputError: A word is not in the table, or `count` is below 1.
+            InputError: A word is not in the table, no other words are left, or `count` is below 1.
         """
         if count < 1:
             raise InputError(f"count={count}: at least 1 is needed")
-        signs = {self._require(word): sign for word, sign in query.terms}
-        vector = torch.stack([self._vectors[i] * sign for i, sign in signs.items()]).sum(0)
+        terms = [(self._require(word), sign) for word, sign in query.terms]
+        others = {name: i for name, i in self.words.items() if i not in dict(terms)}
+        if not others:
+            raise InputError(f"the table has no words beside those of the query {query.text!r}")
+        vector = torch.stack([self._vectors[i] * sign for i, sign in terms]).sum(0)
         cosines = self._vectors @ functional.normalize(vector, dim=0)
-        names, ids = zip(*((name, i) for name, i in self.words.items() if i not in signs), strict=True)
+        names, ids = [*others], [*others.values()]
         best = cosines[torch.tensor(ids)].topk(min(count, len(ids)))
         return [Neighbor(names[i], cosine) for cosine, i in zip(*map(torch.Tensor.tolist, best), strict=True)]
 
