@@ -27,7 +27,7 @@ def torch_seed() -> None:
 
 @pytest.fixture(scope="module")
 def undrawn() -> Iterator[Callable[..., None]]:
-    """Write empty figures, because drawing takes most of a small run; yield the function that draws them."""
+    """Write empty figures and use PCA for maps, because both take most of a small run; yield the drawing function."""
     drawn = Figure.savefig
 
     def empty(_: Figure, file: Path | io.StringIO, **_given: Any) -> None:
@@ -36,4 +36,5 @@ def undrawn() -> Iterator[Callable[..., None]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", empty)
+        patch.setattr("unifier.training.maps.MIN_NEIGHBOR_POINTS", sys.maxsize)
         yield drawn

@@ -2,8 +2,6 @@
 
 import json
 import resource
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -269,19 +267,19 @@ def test_refusals_of_a_recipe_are_one_line(
 
 
 @pytest.mark.slow
-def test_disk_that_fills_up_is_named_in_a_line(file: Path, tmp_path: Path) -> None:
+def test_disk_that_fills_up_is_named_in_a_line(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Limit files to 4 KiB, less than the first checkpoint needs."""
     make_images(tmp_path / "data")
-    command = [sys.executable, "-m", "unifier", "run", f"{file}:own_files", "kind=images", f"at={tmp_path}/data"]
-    process = subprocess.run(
-        [*command, "--out", str(tmp_path / "runs"), "--track", "off"],
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
-    )
-    assert process.returncode == 2, process.stderr
-    assert process.stderr.startswith("unifier: ")
-    assert process.stderr.count("\n") == 1
-    assert "File too large" in process.stderr
+    command = ["run", f"{file}:own_files", "kind=images", f"at={tmp_path}/data", "--out", str(tmp_path / "runs")]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        assert main([*command, "--track", "off"]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    error = capsys.readouterr().err
+    assert error.startswith("unifier: ")
+    assert error.count("\n") == 1
+    assert "File too large" in error
     (path,) = (tmp_path / "runs").glob("*/*/result.json")
     assert json.loads(path.read_text())["status"] == "failed"

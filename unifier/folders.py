@@ -1,9 +1,11 @@
 """Folders of runs and temporary files: unique names, locks, and removal of the folders of killed processes."""
 
+import atexit
 import fcntl
 import os
 import re
 import secrets
+import tempfile
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
@@ -184,6 +186,29 @@ def remove_unlocked(parent: Path, prefix: str) -> None:
     for folder in parent.glob(f"{prefix}*"):
         with suppress(OSError), lock_temporary(folder):
             rmtree(folder)
+
+
+@contextmanager
+def own_temporary_folder(prefix: str) -> Generator[None]:
+    """Let an imported package create its temporary files in a folder of this process, which is removed at exit.
+
+    The folder is locked by this process, so that a later process removes the folder if this process was killed.
+
+    Args:
+        prefix: The first letters of the folder's name.
+    """
+    remove_unlocked(Path(tempfile.gettempdir()), prefix)
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    stack = ExitStack()
+    with suppress(OSError):  # Some file systems have no locks.
+        stack.enter_context(lock_temporary(folder))
+    stack.callback(rmtree, folder, ignore_errors=True)
+    atexit.register(stack.close)
+    previous, tempfile.tempdir = tempfile.tempdir, str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = previous
 
 
 _descriptors = set[int]()

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, final
 
@@ -30,8 +31,13 @@ class FewDigits:
         self.sizes = {"train": train, "val": held_out, "test": held_out}
 
     def split(self, name: SplitName) -> list[Example]:
-        source = Digits(val=self.sizes["val"], test=self.sizes["test"])
-        return list(source.split(name)[: self.sizes[name]])
+        return list(digits(self.sizes["val"]).split(name)[: self.sizes[name]])
+
+
+@cache
+def digits(held_out: int) -> Digits:
+    """Return the digits, which are drawn once per process."""
+    return Digits(val=held_out, test=held_out)
 
 
 class MakeTask(Protocol):

@@ -4,11 +4,11 @@ import errno
 import math
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 from torch.utils.data import DataLoader, TensorDataset
 
+from unifier.cli import main
 from unifier.files import format_duration
 from unifier.training import callbacks
 from unifier.training.callbacks import EarlyStop, GracefulStop, RemainingTime, TextProgress, WeightAveraging
@@ -209,19 +210,25 @@ def test_text_progress_prints_remaining_time(model: UnifierModule, capsys: pytes
 
 
 @pytest.mark.slow
-def test_progress_on_a_terminal_is_a_bar(tmp_path: Path) -> None:
-    command = ["run", "pictures", "tokens=2000", "dim=8", "--track", "off", "--out", str(tmp_path)]
+@pytest.mark.usefixtures("undrawn")
+def test_progress_on_a_terminal_is_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = os.openpty()
-    with subprocess.Popen([sys.executable, "-m", "unifier.cli", *command], stdout=theirs, stderr=theirs) as process:
-        os.close(theirs)
-        output = bytearray()
+    output = bytearray()
+
+    def read() -> None:
         with suppress(OSError):  # Reading fails when the other side of the terminal is closed.
             while part := os.read(ours, 4096):
-                output += part
-        os.close(ours)
-    text = output.decode()
-    assert process.returncode == 0, text
-    assert all(part in text for part in ("Training", "digits/loss", "━"))
+                output.extend(part)
+
+    reader = Thread(target=read)
+    reader.start()
+    with os.fdopen(theirs, "w", encoding="utf-8") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        command = ["run", "pictures", "tokens=2000", "dim=8", "depth=1", "--track", "off", "--out", str(tmp_path)]
+        assert main(command) == 0
+    reader.join()
+    os.close(ours)
+    assert all(part in output.decode() for part in ("Training", "digits/loss", "━"))
 
 
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])

@@ -73,11 +73,11 @@ class Presser:
 @pytest.fixture
 def interruptible(run: Fit, make_task: Any) -> Fit:
     """Return a function that trains with dropout, and with a signal at a chosen forward pass."""
-    source = type(make_task().source)(train=400, held_out=480)
+    source = type(make_task().source)(train=200, held_out=240)
 
     def train(presser: Presser, at: int | None = None, resume: Path | None = None, **training: Any) -> Result:
         presser.at = at
-        settings = {"steps": STEPS, "num_validations": 3, "dropout": 0.2, **training}
+        settings = {"steps": STEPS, "batch_tokens": 64, "num_validations": 3, "dropout": 0.2, **training}
         return run(source=source, resume=resume, wrap=presser, **settings)
 
     return train

@@ -323,15 +323,15 @@ def test_wandb_run_whose_data_cannot_be_logged_is_closed(tmp_path: Path, monkeyp
 @pytest.mark.slow
 def test_temporary_folders_of_a_killed_process_are_removed_by_the_next(tmp_path: Path) -> None:
     script = (
-        "import os, signal, sys\nfrom unifier.training.wandb_run import own_temporary_folder\n"
-        "with own_temporary_folder():\n    import wandb\n"
+        "import os, signal, sys\nfrom unifier.folders import own_temporary_folder\n"
+        "with own_temporary_folder(sys.argv[2]):\n    import wandb\n"
         "from wandb.sdk.data_types._private import MEDIA_TMP\nprint(MEDIA_TMP.name)\nsys.stdout.flush()\n"
         "os.kill(os.getpid(), signal.SIGKILL if sys.argv[1] == 'kill' else 0)"
     )
 
     def start(end: str) -> list[Path]:
         environment = {**os.environ, "TMPDIR": str(tmp_path)}
-        command = [sys.executable, "-c", script, end]
+        command = [sys.executable, "-c", script, end, wandb_run.TEMPORARY_PREFIX]
         used = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert tmp_path in Path(used.stdout.strip()).parents, used.stderr
         return list(tmp_path.iterdir())

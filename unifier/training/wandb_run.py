@@ -1,20 +1,17 @@
 """A run in Weights & Biases: its metrics, its data, its model, its source, and messages to the user."""
 
-import atexit
 import base64
 import io
 import math
 import os
 import re
 import sys
-import tempfile
 import warnings
 from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from shutil import rmtree
 from typing import Any, Literal, cast, final
 
 import soundfile
@@ -22,7 +19,7 @@ from PIL import Image
 from requests.utils import get_netrc_auth
 
 from unifier.files import printable, read_csv, read_json
-from unifier.folders import lock_temporary, remove_unlocked
+from unifier.folders import own_temporary_folder
 from unifier.models.folder import MODEL_FOLDER, list_model_files
 from unifier.training.loggers import RunLogger, TrackedRun
 from unifier_tokenizers.errors import one_line
@@ -49,31 +46,6 @@ TEMPORARY_PREFIX = f"unifier-wandb-{os.getuid()}-"
 """The first letters of the names of temporary folders for W&B."""
 
 
-@contextmanager
-def own_temporary_folder() -> Generator[None]:
-    """Let W&B create its temporary folders in a folder of this process during W&B's import.
-
-    W&B removes its folders at the end of the process, but not after a SIGKILL. The folder is locked by this process, so
-    that a later process removes it if this process was killed.
-    """
-    if "wandb" in sys.modules:
-        yield
-        return
-    parent = Path(tempfile.gettempdir())
-    remove_unlocked(parent, TEMPORARY_PREFIX)
-    folder = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX))
-    stack = ExitStack()
-    with suppress(OSError):  # Some file systems have no locks.
-        stack.enter_context(lock_temporary(folder))
-    stack.callback(rmtree, folder, ignore_errors=True)
-    atexit.register(stack.close)
-    previous, tempfile.tempdir = tempfile.tempdir, str(folder)
-    try:
-        yield
-    finally:
-        tempfile.tempdir = previous
-
-
 @final
 class WeightsAndBiases(RunLogger):
     """W&B run with the number of tokens as x-axis of all charts.
@@ -87,7 +59,8 @@ class WeightsAndBiases(RunLogger):
 
     def __init__(self, tracked: TrackedRun, mode: WandbMode) -> None:
         """Start or resume the W&B run. If the server cannot be reached, the run is stored offline."""
-        with own_temporary_folder():
+        # W&B removes its temporary folders at the end of the process, but not after a SIGKILL.
+        with nullcontext() if "wandb" in sys.modules else own_temporary_folder(TEMPORARY_PREFIX):
             import wandb
         from wandb.errors import CommError
 
