@@ -40,6 +40,7 @@ from .heads.segmentation import SegmentationHead as SegmentationHead
 from .heads.sentence_selection import SentenceSelectionHead as SentenceSelectionHead
 from .heads.token_classification import TokenClassificationHead as TokenClassificationHead
 from .heads.transformer_decoder import TranslationHead as TranslationHead
+from .heads.word_vectors import WordVectorHead as WordVectorHead
 from .inference.embed import probe_vectors as probe_vectors
 from .inference.embed import read_vectors as read_vectors
 from .inference.model import Model as Model
@@ -52,6 +53,7 @@ from .objectives.masked_patches import MaskedPatches as MaskedPatches
 from .objectives.masked_spans import MaskedSpans as MaskedSpans
 from .objectives.masked_tokens import MaskedTokens as MaskedTokens
 from .objectives.next_token import NextToken as NextToken
+from .objectives.skip_gram import SkipGram as SkipGram
 from .tokenization import NO_POSITION as NO_POSITION
 from .tokenization import Audio as Audio
 from .tokenization import ContractError as ContractError

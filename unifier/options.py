@@ -11,6 +11,8 @@ from functools import cache, cached_property, partial
 from itertools import chain
 from typing import Any, Literal, final
 
+from torch import Tensor
+
 from unifier.augmentation.audio import audio_tta, augment_audio
 from unifier.augmentation.image import augment_images, image_tta
 from unifier.augmentation.mixup import Mixup
@@ -33,6 +35,7 @@ from unifier.models.folder import find_model, read_model, read_vocabulary
 from unifier.objectives.masked_patches import MaskedPatches
 from unifier.objectives.masked_spans import MaskedSpans
 from unifier.objectives.masked_tokens import MaskedTokens
+from unifier.objectives.skip_gram import count_words
 from unifier.trunks.factory import Positions, create_trunk, input_positions
 from unifier.trunks.huggingface import HF, load_hf_tokenizer
 from unifier.trunks.trunk import Trunk
@@ -705,6 +708,26 @@ def learn_vocabulary(
         return Vocabulary.fit(texts, size=size, level=level, extra=extra)
 
     return fitted(name, learn)
+
+
+def learn_words(name: str, source: Source, size: int, training: Training) -> tuple[Vocabulary, Tensor]:
+    """Learn a vocabulary of words in lower case, and count the words (V,) of the training inputs.
+
+    Args:
+        name: The name under which the run stores the vocabulary (see `fitted`).
+        source: The texts.
+        size: The maximum number of words.
+        training: The setting `bad_examples`.
+    """
+
+    def texts() -> Iterator[str]:
+        train = readable_examples(
+            source.split("train"), bad_examples=training.bad_examples, max_examples=MAX_VOCABULARY_TEXTS
+        )
+        return (example.input for example in train)
+
+    vocabulary = fitted(name, lambda: Vocabulary.fit(texts(), size=size, level="word", lowercase=True))
+    return vocabulary, count_words(vocabulary, texts())
 
 
 def fitted_moments(source: LabeledSource) -> tuple[list[float], list[float]]:

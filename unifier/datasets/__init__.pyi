@@ -40,6 +40,7 @@ from .number_table import NumberTable as NumberTable
 from .parallel_text import ParallelText as ParallelText
 from .parallel_text import WithExtraPairs as WithExtraPairs
 from .plain_text import MovieReviews as MovieReviews
+from .plain_text import SQuADContexts as SQuADContexts
 from .plain_text import TextFile as TextFile
 from .plain_text import WikiArticles as WikiArticles
 from .polyphonic_music import PolyphonicMusic as PolyphonicMusic
@@ -61,3 +62,4 @@ from .token_labels import WNUT17 as WNUT17
 from .token_labels import NCBIDisease as NCBIDisease
 from .token_labels import WordTable as WordTable
 from .voice_prompts import VoicePrompts as VoicePrompts
+from .word_vectors import WordVectorTexts as WordVectorTexts

@@ -23,7 +23,7 @@ from unifier.datasets.midi_folder import MidiFolder
 from unifier.datasets.mnist import MNIST
 from unifier.datasets.movielens import MovieLensSmall
 from unifier.datasets.nuclei import OBJECT_LABELS, MaskFolder, Nuclei
-from unifier.datasets.plain_text import MovieReviews, PlainText, TextFile, WikiArticles
+from unifier.datasets.plain_text import MovieReviews, PlainText, SQuADContexts, TextFile, WikiArticles
 from unifier.datasets.polyphonic_music import Collection, PolyphonicMusic
 from unifier.datasets.protein_ss import ProteinSS
 from unifier.datasets.question_answering import AnswerKind, QuestionFile, SQuADDev
@@ -55,6 +55,7 @@ TOKEN_DATASETS: dict[str, Callable[[], LabeledSource]] = {
 PLAIN_TEXT_DATASETS: dict[str, Callable[..., PlainText]] = {
     "movie_reviews": MovieReviews,
     "wiki_articles": WikiArticles,
+    "squad_dev": SQuADContexts,
 }
 
 LONG_TEXTS: dict[str, Callable[[], TinyShakespeare | LongWikiArticles | NottinghamTunes]] = {

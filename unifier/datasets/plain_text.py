@@ -1,4 +1,4 @@
-"""Plain texts to pretrain on, cut into pieces of a number of words: film reviews, Wikipedia, and your own text file."""
+"""Plain texts to learn from, cut into pieces of a number of words: film reviews, Wikipedia, and your own text file."""
 
 import re
 from abc import ABC, abstractmethod
@@ -12,6 +12,7 @@ from unifier.data.download import RemoteFile, ensure_files, require_file
 from unifier.data.readers import hash_files, read_archive, read_lines
 from unifier.data.source import SPLITS, Example, SplitName, data_folder
 from unifier.datasets.class_folders import task_name
+from unifier.datasets.question_answering import read_questions, squad_file
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
 
@@ -167,6 +168,30 @@ class WikiArticles(PlainText):
         for number, (title, words) in enumerate(articles, start=1 - len(articles)):
             part = "test" if number > -NUM_HELD_OUT else "val" if number > -2 * NUM_HELD_OUT else "train"
             yield Document(part, f"{title}, ", words)
+
+
+@final
+class SQuADContexts(PlainText):
+    """The paragraphs of 48 articles of the English Wikipedia that questions were asked about (see `SQuADDev`).
+
+    Source: Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", 2016.
+    """
+
+    name = "squad_dev"
+    license = "CC BY-SA 4.0"
+
+    def __init__(self, *, words: int = 64, data: str | Path | None = None) -> None:
+        """Store the number of words of a piece, and the folder of the data set (see `data_folder`)."""
+        super().__init__(words)
+        self._data = data
+
+    def _find_file(self) -> Path:
+        return squad_file(self._data)
+
+    def _documents(self) -> Iterator[Document]:
+        contexts = dict.fromkeys((row.split, row.context) for row in read_questions(self._file))
+        for number, (split, context) in enumerate(contexts, start=1):
+            yield Document(check_choice("split", split, SPLITS), f"paragraph {number}, ", context.split())
 
 
 @final

@@ -72,10 +72,7 @@ class SQuADDev:
 
     @cached_property
     def _path(self) -> Path:
-        folder, file = data_folder(self.name, self._data), "squad_dev.json.gz"
-        hint = "it cannot be downloaded: put there the development set of SQuAD 1.1 with a split for each article"
-        require_file(self.name, folder, (file,), hint)
-        return folder / file
+        return squad_file(self._data)
 
 
 @final
@@ -107,6 +104,18 @@ class QuestionFile:
     @cached_property
     def _questions(self) -> list[Question]:
         return read_questions(self._path)
+
+
+def squad_file(data: str | Path | None) -> Path:
+    """Return the path of the development set, given the folder with the file (see `data_folder`).
+
+    Raises:
+        InputError: The file is missing.
+    """
+    folder, file = data_folder(SQuADDev.name, data), "squad_dev.json.gz"
+    hint = "it cannot be downloaded: put there the development set of SQuAD 1.1 with a split for each article"
+    require_file(SQuADDev.name, folder, (file,), hint)
+    return folder / file
 
 
 def read_questions(path: Path) -> list[Question]:

@@ -1,0 +1,56 @@
+"""The recipe of word vectors on small texts and judgments, and the words next to a word of its model."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from unifier.cli import main
+from unifier.datasets import TextFile, WordVectorTexts
+from unifier_tokenizers import InputError
+
+JUDGMENTS = {
+    "simlex999.txt": "# Words\nking\tqueen\t9\nking\tapple\t1\nman\twoman\t8\n",
+    "wordsim353.tsv": "# Words\nqueen\tapple\t1\nman\tking\t6\nking\tzebra\t3\nking\tqueen\t8.5\n",
+    "questions-words.txt": ": family\n" + "man king woman queen\n" * 7,
+}
+
+
+def write(folder: Path) -> Path:
+    (folder / "word_vectors").mkdir()
+    for name, content in JUDGMENTS.items():
+        (folder / "word_vectors" / name).write_text(content)
+    path = folder / "kings.txt"
+    path.write_text("the king and the queen like a man and a woman with an apple " * 40)
+    return path
+
+
+def test_texts_train_and_judgments_test(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    source = WordVectorTexts([TextFile(path, words=8)], data=tmp_path / "word_vectors")
+    assert " ".join(example.input for example in source.split("train")).strip() == path.read_text().strip()
+    val, test = ([(example.input, example.target) for example in source.split(part)] for part in ("val", "test"))
+    assert val[:3] == [("king queen", 9.0), ("king apple", 1.0), ("man woman", 8.0)]
+    assert [len(val), len(test)] == [3 + 2, 4 + 5]
+    assert test[-1] == ("man king woman", "queen")
+    (tmp_path / "word_vectors" / "wordsim353.tsv").write_text("king queen 9\n")
+    with pytest.raises(InputError, match=r"wordsim353\.tsv, line 1"):
+        source.split("test")
+    with pytest.raises(InputError, match="at least one text"):
+        WordVectorTexts([])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_recipe_trains_and_answers_neighbors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path)
+    settings = [f"data={path}", "words=8", "dim=8", "steps=30", "learning_rate=0.05", "num_validations=1"]
+    options = ["--data", str(tmp_path), "--out", str(tmp_path), "--track", "off"]
+    assert main(["run", "word_vectors", *settings, *options]) == 0
+    run = Path(capsys.readouterr().out.splitlines()[-1])
+    metrics = json.loads((run / "result.json").read_text())["metrics"]
+    assert -100 <= metrics["test/word_vectors/similarity"] <= 100
+    assert metrics["test/word_vectors/analogies"] in (0, 100)
+    assert main(["neighbors", str(run), "king", "--count", "3"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 3
+    assert main(["run", "word_vectors", "data=", *options]) == 2
