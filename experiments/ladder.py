@@ -67,16 +67,13 @@ def one_rung(
         training=training,
     )
     ((name, task),) = base.tasks.items()
-    assert isinstance(task.head, uf.TranslationHead)
+    assert isinstance(task.tokenizer, uf.SubwordTokenizer)
     options: dict[str, Any] = {
+        **decoder.options(task.tokenizer.embedding),
         "dropout": trunk.dropout,
-        "label_smoothing": decoder.label_smoothing,
-        "beam_width": decoder.beam_width,
-        "length_penalty": decoder.length_penalty,
-        "embedding": task.head.embedding,
         "language": pairs.target,
     }
-    encoder, head = build_rung(rung, trunk, decoder.decoder_depth, task.head.vocabulary, options)
+    encoder, head = build_rung(rung, trunk, decoder.decoder_depth, task.tokenizer.vocabulary, options)
     return replace(base, trunk=encoder, tasks={name: replace(task, head=head)})
 
 

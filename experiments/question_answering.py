@@ -37,23 +37,7 @@ def question_answering(
     else:
         subwords = learn_vocabulary(source.name, source, vocabulary, training, targets=True)
         texts = uf.SubwordTokenizer(subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
-        head = uf.TranslationHead(
-            subwords,
-            trunk.dim,
-            depth=decoder.decoder_depth,
-            heads=trunk.heads,
-            ffn_dim=trunk.ffn_dim,
-            dropout=trunk.dropout,
-            qk_norm=trunk.qk_norm,
-            scaled_residual_init=trunk.scaled_residual_init,
-            label_smoothing=decoder.label_smoothing,
-            r_drop=decoder.r_drop,
-            beam_width=decoder.beam_width,
-            length_penalty=decoder.length_penalty,
-            embedding=texts.embedding if decoder.tied in ("all", "source") else None,
-            tied=decoder.tied in ("all", "target"),
-            scores="squad",
-        )
+        head = decoder.build(subwords, trunk, texts.embedding, scores="squad")
     tokenizer = uf.Mixture({"question": texts, "context": texts})
     task = uf.Task(source, tokenizer, head)
     return uf.Experiment(trunk.build(), {source.name: task}, training.sized_for(source, source.name))

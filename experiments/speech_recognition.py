@@ -5,13 +5,13 @@ from typing import Literal
 
 import unifier as uf
 from unifier.datasets import FSDDStrings, VoicePrompts
-from unifier.options import AudioAugmentationConfig, AudioFrontend, ClipStatistics, TrunkConfig
+from unifier.options import AudioAugmentationConfig, AudioFrontend, ClipStatistics, DecoderConfig, TrunkConfig
 
 FRONTEND = AudioFrontend(sample_rate=8000, normalize="example")
 TRUNK = TrunkConfig(dim=128, depth=3, heads=4, ffn_dim=256, dropout=0.2)
 TRAINING = uf.Training(optimizer="muon", learning_rate=5e-3, batch_tokens=2048, precision="bf16")
 AUGMENTATION = AudioAugmentationConfig(crop=0, speed_perturb=0.15, freq_shift=0.15, time_masks=2, band_masks=1)
-DECODER_DEPTH = 2
+DECODER = DecoderConfig(decoder_depth=2, length_penalty=1.0)
 STACKS = {"fsdd_strings": 4, "voice_prompts": 2, "voice_prompts_fr": 2}
 """The number of 10 ms frames in a token. Sentences have up to 30 letters per second."""
 
@@ -65,17 +65,8 @@ def speech_recognition(
         case "ctc":
             reader = uf.CTCHead(source.labels, trunk.dim, beam_width=beam_width, dropout=trunk.dropout, longest=longest)
         case "transformer":
-            reader = uf.TranslationHead(
-                vocabulary,
-                trunk.dim,
-                depth=DECODER_DEPTH,
-                heads=trunk.heads,
-                ffn_dim=trunk.ffn_dim,
-                dropout=trunk.dropout,
-                beam_width=beam_width,
-                scores="error_rate",
-                longest=longest,
-            )
+            decoder = replace(DECODER, beam_width=beam_width)
+            reader = decoder.build(vocabulary, trunk, None, scores="error_rate", longest=longest)
         case "lstm":
             reader = uf.LuongHead(
                 vocabulary,

@@ -43,29 +43,13 @@ def summarization(
             dropout=trunk.dropout,
             sentences=chooses,
         )
-        shared = embedder.embedding if decoder.tied in ("all", "source") else None
+        shared = embedder.embedding
     else:
         embedder, shared = load_tokenizer(tokenizer, trunk), None
     if chooses:
         head = uf.SentenceSelectionHead(trunk.dim, dropout=trunk.dropout)
     else:
-        head = uf.TranslationHead(
-            subwords,
-            trunk.dim,
-            depth=decoder.decoder_depth,
-            heads=trunk.heads,
-            ffn_dim=trunk.ffn_dim,
-            dropout=trunk.dropout,
-            qk_norm=trunk.qk_norm,
-            scaled_residual_init=trunk.scaled_residual_init,
-            label_smoothing=decoder.label_smoothing,
-            r_drop=decoder.r_drop,
-            beam_width=decoder.beam_width,
-            length_penalty=decoder.length_penalty,
-            embedding=shared,
-            tied=decoder.tied in ("all", "target"),
-            scores="rouge",
-        )
+        head = decoder.build(subwords, trunk, shared, scores="rouge")
     task = uf.Task(source, embedder, head)
     return uf.Experiment(trunk.build(), {source.name: task}, training.sized_for(source, source.name))
 

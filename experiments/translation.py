@@ -27,10 +27,6 @@ def translation(
         level: Kind of subword: bpe, wordpiece, unigram, word, character or byte.
         bpe_dropout: Probability that BPE skips the merge of two subwords, in training only.
     """
-    if decoder.r_drop and not trunk.dropout:
-        raise uf.InputError(
-            f"r_drop={decoder.r_drop} has no effect with dropout=0: set dropout above 0, or set r_drop=0"
-        )
     if bpe_dropout and trunk.positions == "learned":
         raise uf.InputError(
             f"bpe_dropout={bpe_dropout} makes texts too long for positions=learned: set positions=sinusoid"
@@ -38,23 +34,7 @@ def translation(
     source = pairs.build()
     subwords = learn_vocabulary(pairs.name, source, vocabulary, training, targets=True, level=level)
     tokenizer = uf.SubwordTokenizer(subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
-    head = uf.TranslationHead(
-        subwords,
-        trunk.dim,
-        depth=decoder.decoder_depth,
-        heads=trunk.heads,
-        ffn_dim=trunk.ffn_dim,
-        dropout=trunk.dropout,
-        qk_norm=trunk.qk_norm,
-        scaled_residual_init=trunk.scaled_residual_init,
-        label_smoothing=decoder.label_smoothing,
-        r_drop=decoder.r_drop,
-        beam_width=decoder.beam_width,
-        length_penalty=decoder.length_penalty,
-        embedding=tokenizer.embedding if decoder.tied in ("all", "source") else None,
-        tied=decoder.tied in ("all", "target"),
-        language=pairs.target,
-    )
+    head = decoder.build(subwords, trunk, tokenizer.embedding, language=pairs.target)
     augmentation = BpeDropout(subwords, bpe_dropout) if bpe_dropout else None
     task = uf.Task(source, tokenizer, head, augmentation=augmentation)
     training = training.sized_for(source, pairs.name, minimum=MIN_EPOCHS)

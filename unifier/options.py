@@ -11,7 +11,7 @@ from functools import cache, cached_property, partial
 from itertools import chain
 from typing import Any, Literal, final
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from unifier.augmentation.audio import audio_tta, augment_audio
 from unifier.augmentation.image import augment_images, image_tta
@@ -493,15 +493,8 @@ class MaskedTextConfig:
             hidden = MaskedTokens(subwords, self.hidden_share, mask_share=1.0, random_share=0.0)
             return Task(source, tokenizer, detector, objective=hidden)
         if self.objective == "spans":
-            writer = TranslationHead(
-                subwords,
-                trunk.dim,
-                depth=trunk.depth,
-                heads=trunk.heads,
-                ffn_dim=trunk.ffn_dim,
-                dropout=trunk.dropout,
-                embedding=tokenizer.embedding,
-            )
+            decoder = DecoderConfig(decoder_depth=trunk.depth, length_penalty=1.0)
+            writer = decoder.build(subwords, trunk, tokenizer.embedding)
             return Task(source, tokenizer, writer, objective=MaskedSpans(subwords, self.hidden_share))
         head = MaskedLanguageModelingHead(subwords, trunk.dim, embedding=tokenizer.embedding)
         if self.teacher is not None:
@@ -629,6 +622,50 @@ class DecoderConfig:
     """Width of the beam search; 1 means greedy search."""
     length_penalty: float = 1.2
     """Exponent p: a text's score is its log-probability divided by length ** p."""
+
+    def build(
+        self, vocabulary: Vocabulary, trunk: TrunkConfig, embedding: nn.Embedding | None, **others: Any
+    ) -> TranslationHead:
+        """Create a head whose blocks have the sizes of the trunk's blocks.
+
+        Args:
+            vocabulary: The vocabulary of the target texts.
+            trunk: The settings of the trunk.
+            embedding: See `options`.
+            others: `language`, `scores` and `longest` (see `TextGenerationOptions`).
+
+        Raises:
+            InputError: If R-Drop would have no effect.
+        """
+        if self.r_drop and not trunk.dropout:
+            raise InputError(f"r_drop={self.r_drop} has no effect with dropout=0: set dropout above 0, or set r_drop=0")
+        return TranslationHead(
+            vocabulary,
+            trunk.dim,
+            depth=self.decoder_depth,
+            heads=trunk.heads,
+            ffn_dim=trunk.ffn_dim,
+            dropout=trunk.dropout,
+            qk_norm=trunk.qk_norm,
+            scaled_residual_init=trunk.scaled_residual_init,
+            **self.options(embedding),
+            **others,
+        )
+
+    def options(self, embedding: nn.Embedding | None) -> dict[str, Any]:
+        """Return the options of every head that writes texts. The head shares the tokenizer's embedding if it is tied.
+
+        Args:
+            embedding: The embedding of the tokenizer, or None if the tokenizer has none of the vocabulary.
+        """
+        return {
+            "label_smoothing": self.label_smoothing,
+            "r_drop": self.r_drop,
+            "beam_width": self.beam_width,
+            "length_penalty": self.length_penalty,
+            "embedding": embedding if self.tied in ("all", "source") else None,
+            "tied": self.tied in ("all", "target"),
+        }
 
 
 def load_word_vectors(

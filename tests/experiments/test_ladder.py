@@ -95,12 +95,13 @@ def test_rungs_differ_in_encoder_and_decoder_alone() -> None:
     shared: list[object] = []
     for rung in rungs():
         torch.manual_seed(0)
-        described = one_rung(rung=rung, beam_width=3, label_smoothing=0.2, length_penalty=0.7)
+        described = one_rung(rung=rung, beam_width=3, label_smoothing=0.2, length_penalty=0.7, tied="source")
         ((name, task),) = described.tasks.items()
         assert isinstance(task.tokenizer, SubwordTokenizer)
         head = task.head
         assert isinstance(head, TextGenerationHead)
         assert head.embedding is task.tokenizer.embedding
+        assert head.output is not head.embedding
         assert (head.label_smoothing, head.beam_width, head.length_penalty, head.language) == (0.2, 3, 0.7, "fr"), rung
         weights = task.tokenizer.embedding.weight.tolist()
         shared.append((name, getattr(task.source, "sha256", ""), described.training, weights))
