@@ -1,20 +1,18 @@
 """JSB chorales note by note: four voices in sixteenths."""
 
 import io
-from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
-from unifier.data.dataset import Examples
 from unifier.data.download import RemoteFile, ensure_files
 from unifier.data.inputs import MidiReader
-from unifier.data.readers import hash_files, read_content
-from unifier.data.source import SPLITS, Example, ScoreRange, SplitName
+from unifier.data.readers import read_content
+from unifier.data.source import SPLITS, ScoreRange, SplitName
+from unifier.datasets.music_pieces import MusicPieces
 from unifier_tokenizers import InputError
-from unifier_tokenizers.errors import check_choice
 
 JSB_HOME = "https://raw.githubusercontent.com/czhuang/JSB-Chorales-dataset/9a7f733ddb4ed91f48da64ac7f0f621c34aadd4d/"
 JSB_FILE = "Jsb16thSeparated.npz"
@@ -25,7 +23,7 @@ Voices = list[list[int | None]]
 
 
 @final
-class JSBNotes:
+class JSBNotes(MusicPieces[Voices]):
     """Chorales of Bach in four voices and in sixteenths: 229 for train, 76 for val and 77 for test.
 
     The input is a piece: the MIDI number of each voice or None for a rest, for each sixteenth. There is no target,
@@ -48,28 +46,14 @@ class JSBNotes:
         """Choose the folder with the file. None means the default folder; see `data_folder`."""
         self._data = data
 
-    def split(self, name: SplitName) -> Examples[tuple[str, Voices]]:
-        """Return the pieces of a split in the order of the file."""
-        pieces = self._pieces[check_choice("split", name, SPLITS)]
-        return Examples([(f"{self._path}, {name} piece {k}", piece) for k, piece in enumerate(pieces)], _read, _locate)
-
-    @cached_property
-    def sha256(self) -> str:
-        """The hash of the file."""
-        return hash_files({self._path.name: self._path})
-
-    @cached_property
-    def _path(self) -> Path:
+    def find_file(self) -> Path:
         return ensure_files("polyphonic_music", JSB_HOME, JSB_FILES, self._data) / JSB_FILE
 
-    @cached_property
-    def _pieces(self) -> dict[SplitName, list[Voices]]:
+    def read_file(self, path: Path) -> dict[SplitName, list[Voices]]:
         # The file contains pickled objects, and pickle can execute code, so only the original file is read.
-        content = read_content(self._path)
+        content = read_content(path)
         if sha256(content).hexdigest() != JSB_FILES[JSB_FILE].sha256:
-            raise InputError(
-                f"{self._path} is not the original file, because its SHA-256 differs; get it from {JSB_HOME}"
-            )
+            raise InputError(f"{path} is not the original file, because its SHA-256 differs; get it from {JSB_HOME}")
         with np.load(io.BytesIO(content), allow_pickle=True, encoding="latin1") as arrays:
             parts = {"train": arrays["train"], "val": arrays["valid"], "test": arrays["test"]}
         return {split: [_to_voices(piece) for piece in parts[split]] for split in SPLITS}
@@ -77,11 +61,3 @@ class JSBNotes:
 
 def _to_voices(piece: Any) -> Voices:
     return [[None if np.isnan(note) else int(note) for note in step] for step in piece]
-
-
-def _read(entry: tuple[str, Voices]) -> Example:
-    return Example(entry[1], None)
-
-
-def _locate(entry: tuple[str, Voices]) -> str:
-    return entry[0]

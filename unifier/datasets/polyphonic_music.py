@@ -2,16 +2,15 @@
 
 import gzip
 import json
-from functools import cached_property
 from pathlib import Path
 from typing import Literal, final, get_args
 
-from unifier.data.dataset import Examples
 from unifier.data.download import require_file
 from unifier.data.inputs import MidiReader
 from unifier.data.midi_files import Steps
-from unifier.data.readers import hash_files, read_content
-from unifier.data.source import Example, ScoreRange, SplitName, data_folder
+from unifier.data.readers import read_content
+from unifier.data.source import SPLITS, ScoreRange, SplitName, data_folder
+from unifier.datasets.music_pieces import MusicPieces
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice, one_line
 
@@ -30,7 +29,7 @@ REFERENCE_NATS: dict[Collection, float] = {"jsb_chorales": 8.10, "nottingham": 3
 
 
 @final
-class PolyphonicMusic:
+class PolyphonicMusic(MusicPieces[Steps]):
     """Polyphonic music as piano rolls, in the splits of Boulanger-Lewandowski et al. 2012.
 
     The input is a piece: the MIDI numbers of the sounding notes, 21 to 108, for each time step. There is no target,
@@ -55,18 +54,7 @@ class PolyphonicMusic:
             "temporal convolutional network (Bai et al. 2018, table 1); chance is each note by its frequency",
         )
 
-    def split(self, name: SplitName) -> Examples[tuple[str, Steps]]:
-        """Return the pieces of a split in the order of the file."""
-        pieces = self._pieces["valid" if name == "val" else name]
-        return Examples([(f"{self._path}, {name} piece {k}", piece) for k, piece in enumerate(pieces)], _read, _locate)
-
-    @cached_property
-    def sha256(self) -> str:
-        """The hash of the file."""
-        return hash_files({self._path.name: self._path})
-
-    @cached_property
-    def _path(self) -> Path:
+    def find_file(self) -> Path:
         folder = data_folder("polyphonic_music", self._data)
         file = f"{self.name}.json.gz"
         require_file(
@@ -78,23 +66,14 @@ class PolyphonicMusic:
         )
         return folder / file
 
-    @cached_property
-    def _pieces(self) -> dict[str, list[Steps]]:
+    def read_file(self, path: Path) -> dict[SplitName, list[Steps]]:
         try:
-            content = json.loads(gzip.decompress(read_content(self._path)))
+            content = json.loads(gzip.decompress(read_content(path)))
         except (OSError, EOFError, ValueError) as error:
-            raise InputError(f"{self._path} cannot be read: {one_line(error)}") from error
+            raise InputError(f"{path} cannot be read: {one_line(error)}") from error
         if not isinstance(content, dict) or not all(isinstance(content.get(part), list) for part in _PARTS):
-            raise InputError(f"{self._path}: an object with the lists {', '.join(_PARTS)} is expected")
-        return content
+            raise InputError(f"{path}: an object with the lists {', '.join(_PARTS)} is expected")
+        return {split: content[part] for split, part in zip(SPLITS, _PARTS, strict=True)}
 
 
 _PARTS = ("train", "valid", "test")
-
-
-def _read(entry: tuple[str, Steps]) -> Example:
-    return Example(entry[1], None)
-
-
-def _locate(entry: tuple[str, Steps]) -> str:
-    return entry[0]
