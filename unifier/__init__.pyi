@@ -19,6 +19,8 @@ from .heads.classification import ClassificationHead as ClassificationHead
 from .heads.classification import TaggingHead as TaggingHead
 from .heads.conv_decoder import ConvDecoderHead as ConvDecoderHead
 from .heads.ctc import CTCHead as CTCHead
+from .heads.detection import Boxes as Boxes
+from .heads.detection import FoundBoxes as FoundBoxes
 from .heads.forecasting import ForecastingHead as ForecastingHead
 from .heads.hard_attention import HardAttentionHead as HardAttentionHead
 from .heads.head import IGNORE_INDEX as IGNORE_INDEX
@@ -29,6 +31,7 @@ from .heads.masked_reconstruction import MaskedReconstructionHead as MaskedRecon
 from .heads.multi_label_next import MultiLabelNextHead as MultiLabelNextHead
 from .heads.next_item import NextItemHead as NextItemHead
 from .heads.prefix_lm import PrefixHead as PrefixHead
+from .heads.query_detection import QueryDetectionHead as QueryDetectionHead
 from .heads.question_answering import QuestionAnsweringHead as QuestionAnsweringHead
 from .heads.question_answering import SpanTarget as SpanTarget
 from .heads.regression import RegressionHead as RegressionHead
@@ -39,6 +42,7 @@ from .heads.rnn_decoders import RecurrentHead as RecurrentHead
 from .heads.segmentation import SegmentationHead as SegmentationHead
 from .heads.sentence_selection import SentenceSelectionHead as SentenceSelectionHead
 from .heads.token_classification import TokenClassificationHead as TokenClassificationHead
+from .heads.token_detection import TokenDetectionHead as TokenDetectionHead
 from .heads.transformer_decoder import TranslationHead as TranslationHead
 from .heads.word_vectors import WordVectorHead as WordVectorHead
 from .inference.embed import probe_vectors as probe_vectors

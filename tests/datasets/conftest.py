@@ -12,6 +12,7 @@ import soundfile
 
 from unifier.data.dataset import Examples
 from unifier.data.source import SPLITS, Example, Source, accuracy_range
+from unifier.heads.detection import Boxes
 from unifier_tokenizers import InputError
 
 HASHED_SUFFIXES = {
@@ -48,7 +49,7 @@ def check_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CheckSource
         assert score_range.origin
         assert score_range.reference is None or score_range.chance < score_range.reference <= 100
         if labels := getattr(source, "labels", None):
-            chances = {"accuracy": 100 / len(labels), "f1": 0, "iou": 0}
+            chances = {"accuracy": 100 / len(labels), "f1": 0, "iou": 0, "ap50": 0}
             assert score_range.chance == chances[score_range.metric]
         for path in (tmp_path / "changed").rglob("*"):
             if path.suffix in HASHED_SUFFIXES:
@@ -87,7 +88,7 @@ def check_splits(source: Any, moved: Any, root: str) -> None:
         assert len(set(labels)) == len(labels)
         targets = [example.target for split in splits.values() for example in split]
         sequences = [target if isinstance(target, tuple) else (target,) for target in targets]
-        if not isinstance(targets[0], np.ndarray):
+        if not isinstance(targets[0], np.ndarray | Boxes):
             assert {*chain(*sequences)} - {None} <= set(labels)
 
 

@@ -1,6 +1,7 @@
 # The public augmentations; `__init__.py` imports each when it is first used.
 from .audio import audio_tta as audio_tta
 from .audio import augment_audio as augment_audio
+from .detection import FlipWithBoxes as FlipWithBoxes
 from .image import augment_images as augment_images
 from .image import image_tta as image_tta
 from .mixup import Compose as Compose

@@ -27,14 +27,14 @@ class FlipWithMask(Augmentation):
         pixels, sizes = patches_to_images(batch.values, batch.positions, patch, patch)
         masks, _ = patches_to_images(batch.target - IGNORE_INDEX, batch.positions, patch, patch)
         flips = torch.rand(3, len(sizes), generator=generator) < 0.5
-        pixels, masks = (_flip(planes, sizes, flips) for planes in (pixels, masks))
+        pixels, masks = (flip_pictures(planes, sizes, flips) for planes in (pixels, masks))
         return batch._replace(
             values=images_to_patches(pixels, batch.positions, patch, patch),
             target=images_to_patches(masks, batch.positions, patch, patch) + IGNORE_INDEX,
         )
 
 
-def _flip(planes: Tensor, sizes: Tensor, flips: Tensor) -> Tensor:
+def flip_pictures(planes: Tensor, sizes: Tensor, flips: Tensor) -> Tensor:
     """Mirror and transpose pictures in the upper left corners of planes (B, C, H, W).
 
     Args:

@@ -2,11 +2,14 @@
 from .abc_tunes import NottinghamTunes as NottinghamTunes
 from .amazon_beauty import AmazonBeauty as AmazonBeauty
 from .audio_folder import AudioFolder as AudioFolder
+from .boxes import BCCD as BCCD
+from .boxes import BoxTable as BoxTable
 from .cifar10 import CIFAR10 as CIFAR10
 from .digits import Digits as Digits
 from .emotify import Emotify as Emotify
 from .esc import ESC as ESC
 from .factory import create_audio_dataset as create_audio_dataset
+from .factory import create_box_dataset as create_box_dataset
 from .factory import create_image_dataset as create_image_dataset
 from .factory import create_item_dataset as create_item_dataset
 from .factory import create_long_text as create_long_text
@@ -48,6 +51,7 @@ from .protein_ss import ProteinSS as ProteinSS
 from .question_answering import AnswerKind as AnswerKind
 from .question_answering import QuestionFile as QuestionFile
 from .question_answering import SQuADDev as SQuADDev
+from .scattered_pictures import ScatteredClothes as ScatteredClothes
 from .series_windows import SeriesWindows as SeriesWindows
 from .sound_pieces import SoundPieces as SoundPieces
 from .sound_pieces import independent_sample_nats as independent_sample_nats

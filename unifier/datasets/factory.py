@@ -10,6 +10,7 @@ from unifier.data.source import LabeledSource
 from unifier.datasets.abc_tunes import NottinghamTunes
 from unifier.datasets.amazon_beauty import AmazonBeauty
 from unifier.datasets.audio_folder import AudioFolder
+from unifier.datasets.boxes import BCCD, BoxTable
 from unifier.datasets.cifar10 import CIFAR10
 from unifier.datasets.digits import Digits
 from unifier.datasets.emotify import Emotify
@@ -27,6 +28,7 @@ from unifier.datasets.plain_text import MovieReviews, PlainText, SQuADContexts, 
 from unifier.datasets.polyphonic_music import Collection, PolyphonicMusic
 from unifier.datasets.protein_ss import ProteinSS
 from unifier.datasets.question_answering import AnswerKind, QuestionFile, SQuADDev
+from unifier.datasets.scattered_pictures import ScatteredClothes
 from unifier.datasets.summaries import SciTLDR, SummaryKind, TextsWithSummaries
 from unifier.datasets.synthetic_music import SyntheticMusic
 from unifier.datasets.text_classification import SST2, TREC, TextTable
@@ -280,6 +282,19 @@ def create_summary_dataset(data: str, kind: SummaryKind) -> SciTLDR | TextsWithS
         InputError: `data` is neither a name nor an existing path.
     """
     return SciTLDR(kind) if data == SciTLDR.name else TextsWithSummaries(_existing_path(data, (SciTLDR.name,)), kind)
+
+
+def create_box_dataset(data: str) -> BCCD | ScatteredClothes | BoxTable:
+    """Create a data set of pictures with boxes from its name, or from the path of a table.
+
+    Raises:
+        InputError: `data` is neither a name nor an existing path.
+    """
+    if data == BCCD.name:
+        return BCCD()
+    if data == ScatteredClothes.name:
+        return ScatteredClothes()
+    return BoxTable(_existing_path(data, (BCCD.name, ScatteredClothes.name)))
 
 
 def create_question_dataset(data: str, kind: AnswerKind) -> SQuADDev | QuestionFile:

@@ -15,6 +15,7 @@ from unifier.data.audio_files import AUDIO_SUFFIXES
 from unifier.data.image_files import IMAGE_SUFFIXES
 from unifier.data.inputs import AudioReader, ImageReader, InputReader, MixtureReader, SeriesReader, TextReader
 from unifier.data.readers import parse_number
+from unifier.datasets.boxes import read_boxed_picture, read_boxes
 from unifier.datasets.class_folders import files_by_class
 from unifier.datasets.nuclei import masked_pictures, read_mask, read_masked_picture
 from unifier.datasets.parallel_text import ParallelText
@@ -23,6 +24,7 @@ from unifier.datasets.series_windows import labeled_windows
 from unifier.datasets.token_labels import read_sentences
 from unifier.files import printable, write_json, write_text
 from unifier.heads.classification import ClassificationHead, TaggingHead
+from unifier.heads.detection import DetectionHead
 from unifier.heads.forecasting import ForecastingHead
 from unifier.heads.head import Head
 from unifier.heads.question_answering import CONTEXT, QuestionAnsweringHead
@@ -128,8 +130,9 @@ def evaluate(
         model: The model.
         task: The name of the task.
         data: A folder with one folder per class, a table with a column `label`, or files of parallel text. A file with
-            one word and its label per line, or a folder with the folders images and masks. Questions
-            with answers (see `QuestionFile`). For a task with an objective: inputs as in `read_inputs`.
+            one word and its label per line, or a folder with the folders images and masks. A table of boxes (see
+            `BoxTable`), or questions with answers (see `QuestionFile`). For a task with an objective: inputs as in
+            `read_inputs`.
         bad_inputs: "skip" leaves out examples that cannot be read. "stop" raises an error.
         languages: The languages of the input and the target, for a translation memory.
 
@@ -150,6 +153,8 @@ def evaluate(
         examples = _read_pairs(data, languages)
     elif isinstance(part.head, SegmentationHead):
         examples = _read_masked_pictures(Path(data), part.head)
+    elif isinstance(part.head, DetectionHead):
+        examples = _read_boxed_pictures(Path(data), part.head)
     elif isinstance(part.head, TokenClassificationHead):
         examples = _read_labeled_words(data, part.head)
     elif isinstance(part.head, ForecastingHead) and isinstance(part.reader, SeriesReader):
@@ -212,7 +217,7 @@ def check_output_folder(folder: Path) -> None:
 def parse_target(head: Head, example: Input) -> Any:
     """Return the target in an example's cell `label`. Raises InputError if the head does not know the target."""
     is_written_answer = isinstance(head, TextGenerationHead) and head.scores == "squad"
-    if isinstance(head, ForecastingHead | QuestionAnsweringHead) or is_written_answer:
+    if isinstance(head, ForecastingHead | QuestionAnsweringHead | DetectionHead) or is_written_answer:
         return example.cells[LABEL]
     cell: str = example.cells[LABEL]
     target: Any = cell.strip()
@@ -296,6 +301,19 @@ def _read_masked_pictures(folder: Path, head: Head) -> Iterator[Input]:
         except InputError as error:
             value = error
         yield Input(str(row.picture), str(row.picture), value, {LABEL: str(row.mask)})
+
+
+def _read_boxed_pictures(table: Path, head: DetectionHead) -> Iterator[Input]:
+    """Return the pictures of a table of boxes. The cell `label` contains the boxes."""
+    for row in read_boxes(table, table.parent):
+        value: Path | InputError = row.path
+        boxes = None
+        try:
+            boxes = read_boxed_picture(head.labels, {}, row).target
+            head.encode(boxes)
+        except InputError as error:
+            value = error
+        yield Input(str(row.path), str(row.path), value, {LABEL: boxes})
 
 
 def _read_class_folders(folder: Path, reader: InputReader, head: Head) -> Iterator[Input]:

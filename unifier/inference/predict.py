@@ -24,12 +24,14 @@ from unifier.heads.head import Head
 from unifier.heads.language_modeling import LanguageModelingHead
 from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
 from unifier.heads.multi_label_next import MultiLabelNextHead
+from unifier.heads.query_detection import QueryDetectionHead
 from unifier.heads.question_answering import QuestionAnsweringHead
 from unifier.heads.regression import RegressionHead
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.sentence_selection import SentenceSelectionHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import TokenClassificationHead, describe_labels
+from unifier.heads.token_detection import TokenDetectionHead
 from unifier.inference.inputs import Input, read_inputs
 from unifier.inference.mask_folder import PredictedMasks
 from unifier.inference.model import Model
@@ -46,6 +48,8 @@ COLUMNS: dict[type[Head], str] = {
     TokenClassificationHead: "labels",
     MaskedLanguageModelingHead: "word",
     SegmentationHead: "shares",
+    TokenDetectionHead: "objects",
+    QueryDetectionHead: "objects",
     RegressionHead: "number",
     CTCHead: "text",
     ForecastingHead: "forecast",

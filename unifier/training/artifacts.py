@@ -41,7 +41,7 @@ from unifier.training.lightning_module import UnifierModule
 from unifier.training.maps import write_maps
 from unifier.training.probe import probe
 from unifier.training.reconstruction_figures import draw_reconstructions
-from unifier.training.render import describe_answer, render_input, render_masks, render_spans, shorten
+from unifier.training.render import describe_answer, render_boxes, render_input, render_masks, render_spans, shorten
 from unifier.training.result import Result
 from unifier.training.tokenizer_figures import draw_tokenizers
 from unifier_tokenizers.errors import one_line
@@ -245,6 +245,7 @@ def collect_samples(
                 "prediction": shorten(prediction),
                 **render_input(example.input, task.tokenizer),
                 **render_masks(task.head, *example, predictions[name][index]),
+                **render_boxes(task.head, *example, predictions[name][index]),
                 **render_spans(task.head, *example, predictions[name][index]),
                 **({"marks": "entities"} if getattr(task.head, "marks_entities", False) else {}),
                 **continuation,

@@ -14,10 +14,12 @@ import torch
 from PIL import Image
 
 from unifier.experiment import Task
+from unifier.heads.detection import DetectionHead, true_objects
 from unifier.heads.head import Head
 from unifier.heads.question_answering import QuestionAnsweringHead, context_of, mark_spans
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.token_classification import describe_labels
+from unifier.training.box_figures import draw_boxes
 from unifier.training.mask_figures import lay_over
 from unifier_tokenizers import (
     InputError,
@@ -98,6 +100,15 @@ def render_masks(head: Head, raw: Any, target: Any, prediction: Any) -> dict[str
     height, width = picture.shape[:2]
     masks = {"target_image": np.asarray(target), "prediction_image": prediction.numpy()[:height, :width]}
     return {name: _picture_url(lay_over(picture, mask, len(head.labels)), SAMPLE) for name, mask in masks.items()}
+
+
+def render_boxes(head: Head, raw: Any, target: Any, prediction: Any) -> dict[str, str]:
+    """Return a picture with its true and its found objects, as data URLs. Return {} for other heads."""
+    if not isinstance(head, DetectionHead):
+        return {}
+    picture = to_array(raw, 1 if np.ndim(raw) == 2 or np.shape(raw)[2:] == (1,) else 3)
+    boxes = {"target_image": true_objects(target), "prediction_image": prediction}
+    return {name: _picture_url(draw_boxes(picture, each, head.labels), SAMPLE) for name, each in boxes.items()}
 
 
 def render_spans(head: Head, raw: Any, target: Any, prediction: Any) -> dict[str, str]:
