@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unifier.heads.detection import MAX_OBJECTS, DetectionHead, FoundBoxes, center_boxes
-from unifier.nn.attention import default_heads
 from unifier.nn.block import Block
 from unifier.nn.precision import LayerNorm, in_float32
+from unifier.trunks.transformer import default_heads
 from unifier_tokenizers import InputError, PositionalEncoding, Tokens
 from unifier_tokenizers.tokens import has_no_padding
 
