@@ -1,4 +1,4 @@
-"""Settings and fixtures of all tests: one thread per process, a fixed seed, no cache, and empty figures."""
+"""Settings and fixtures of all tests: one thread per process, a fixed seed, no cache, no drawing, few examples."""
 
 import os
 
@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import torch
 from matplotlib.figure import Figure
+
+from unifier.datasets import Digits, GrammarPairs, SyntheticMusic
 
 sys.dont_write_bytecode = True  # A test that rewrites a module within a second would import the old bytecode.
 
@@ -38,3 +40,15 @@ def undrawn() -> Iterator[Callable[..., None]]:
         patch.setattr(Figure, "savefig", empty)
         patch.setattr("unifier.training.maps.MIN_NEIGHBOR_POINTS", sys.maxsize)
         yield drawn
+
+
+@pytest.fixture(scope="module")
+def few_examples() -> Iterator[None]:
+    """Let a data set of the package contain few examples if its sizes are not given."""
+    sizes = {Digits: (None, 20, 30), GrammarPairs: (400, 20, 30), SyntheticMusic: (30, 10, 20)}
+    with pytest.MonkeyPatch.context() as patch:
+        for dataset, counts in sizes.items():
+            for name, count in zip(("train", "val", "test"), counts, strict=True):
+                if count:
+                    patch.setitem(dataset.__init__.__kwdefaults__, name, count)  # pyright: ignore[reportArgumentType]
+        yield

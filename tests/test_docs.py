@@ -10,7 +10,7 @@ import pytest
 import unifier as uf
 from unifier.config import load_experiment
 
-pytestmark = [pytest.mark.usefixtures("undrawn"), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("undrawn", "few_examples"), pytest.mark.slow]
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "guide"

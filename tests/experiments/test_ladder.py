@@ -26,7 +26,7 @@ from unifier.training.probe import probe
 from unifier.trials.plan import plan_trials
 from unifier_tokenizers import SubwordTokenizer
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("undrawn", "few_examples")
 
 FILE = Path(__file__).parents[2] / "experiments" / "ladder.py"
 SMALL = {"dim": 32, "depth": 1, "decoder_depth": 1, "ffn_dim": 64, "vocabulary": 300}
@@ -119,7 +119,7 @@ def test_ladder_runs_and_each_run_translates(tmp_path: Path, capsys: pytest.Capt
     assert (folder / "figures" / "lengths-en-fr.svg").exists()
     for row in rows:
         run, aligns = folder / row["folder"], row["varied"]["rung"] != "gru"
-        assert sum(one["examples"] for one in json.loads((run / "lengths.json").read_text())["en-fr"]) == 300
+        assert sum(one["examples"] for one in json.loads((run / "lengths.json").read_text())["en-fr"]) == 30
         assert (run / "attention.json").exists() == aligns
         if aligns:
             assert "alignment_error_rate" in json.loads((run / "attention.json").read_text())["en-fr"]

@@ -167,7 +167,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("undrawn", "few_examples")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_recipe_trains(name: str, tmp_path: Path) -> None:
