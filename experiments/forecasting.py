@@ -1,10 +1,11 @@
 """Forecasts of time series, from patches of each channel or from whole channels as tokens."""
 
+from dataclasses import replace
 from typing import Literal
 
 import unifier as uf
 from unifier.datasets import SeriesWindows
-from unifier.options import TrunkConfig
+from unifier.options import SeriesFrontend, TrunkConfig
 
 TRUNK = TrunkConfig(dim=16, depth=3, heads=4, ffn_dim=128, dropout=0.3, positions="learned")
 TRAINING = uf.Training(
@@ -17,11 +18,9 @@ def forecasting(
     data: str = "etth1",
     channels: tuple[str, ...] = (),
     horizon: int = 96,
-    context: int = 336,
     tokens: Literal["patches", "channels"] = "patches",
-    patch: int = 16,
-    stride: int = 8,
     head_dropout: float = 0.0,
+    series: SeriesFrontend = SeriesFrontend(),
     trunk: TrunkConfig = TRUNK,
     training: uf.Training = TRAINING,
 ) -> uf.Experiment:
@@ -31,22 +30,14 @@ def forecasting(
         data: etth1, beijing_weather or los_speed in the data folder, or a CSV table with one row per time step.
         channels: Columns of your own table; by default, all columns except date, time, timestamp and datetime.
         horizon: Number of time steps to forecast.
-        context: Number of time steps that the model reads.
         tokens: patches of each channel on its own (PatchTST), or whole channels (iTransformer).
-        patch: Number of time steps of a patch, for tokens=patches.
-        stride: Step from one patch to the next, for tokens=patches.
         head_dropout: Dropout probability before the linear map of the forecast.
     """
     joint = uf.check_choice("tokens", tokens, ("patches", "channels")) == "channels"
-    source = SeriesWindows(data, context=context, horizon=horizon, channels=channels, joint=joint)
-    tokenizer = uf.SeriesTokenizer(
-        trunk.dim,
-        context=context,
-        patch=context if joint else patch,
-        stride=context if joint else stride,
-        positions=trunk.input_positions,
-        dropout=trunk.dropout,
-    )
+    source = SeriesWindows(data, context=series.context, horizon=horizon, channels=channels, joint=joint)
+    if joint:
+        series = replace(series, patch=series.context, stride=series.context)
+    tokenizer = series.build(trunk)
     head = uf.ForecastingHead(horizon, trunk.dim, num_patches=tokenizer.num_patches, dropout=head_dropout)
     task = uf.Task(source, tokenizer, head)
     return uf.Experiment(trunk.build(), {source.name: task}, training)

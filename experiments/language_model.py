@@ -38,8 +38,9 @@ def language_model(
     """Predict the next token of a text, the next pixel of a picture, or the next sample of a sound.
 
     Args:
-        data: tinyshakespeare, wiki_articles or a UTF-8 text file; nottingham_abc (tunes with control codes); mnist,
-            fashion_mnist or class folders of pictures; fsdd_samples (spoken digits).
+        data: tinyshakespeare, wiki_articles or a UTF-8 text file; with control codes: nottingham_abc (tunes), sst2,
+            trec or a table with the columns text and label; mnist, fashion_mnist or class folders of pictures;
+            fsdd_samples (spoken digits).
         level: Kind of token of a text: character, bpe or byte.
         vocabulary: Largest number of entries of the vocabulary of a text.
         length: Number of tokens of a piece of a long text or a sound, the largest context without a memory.

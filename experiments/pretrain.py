@@ -1,7 +1,13 @@
 """Pretraining without labels: parts of the inputs are hidden, and the model predicts the hidden parts."""
 
 import unifier as uf
-from unifier.datasets import create_audio_dataset, create_image_dataset, create_plain_text_dataset, modality_of
+from unifier.datasets import (
+    SeriesWindows,
+    create_audio_dataset,
+    create_image_dataset,
+    create_plain_text_dataset,
+    modality_of,
+)
 from unifier.options import (
     AudioAugmentationConfig,
     AudioFrontend,
@@ -10,11 +16,12 @@ from unifier.options import (
     ImageFrontend,
     MaskedPatchesConfig,
     MaskedTextConfig,
+    SeriesFrontend,
     TrunkConfig,
 )
 
 TEXT, PATCHES = MaskedTextConfig(), MaskedPatchesConfig()
-IMAGE, SOUND = ImageFrontend(stem=None), AudioFrontend(stem=None)
+IMAGE, SOUND, SERIES = ImageFrontend(stem=None), AudioFrontend(stem=None), SeriesFrontend(stride=16)
 TRUNK = TrunkConfig(depth=2, heads=4, ffn_dim=256)
 TRAINING = uf.Training(optimizer="muon", learning_rate=2e-3, precision="bf16", num_validations=4)
 
@@ -28,6 +35,7 @@ def pretrain(
     patches: MaskedPatchesConfig = PATCHES,
     image: ImageFrontend = IMAGE,
     sound: AudioFrontend = SOUND,
+    series: SeriesFrontend = SERIES,
     trunk: TrunkConfig = TRUNK,
     training: uf.Training = TRAINING,
 ) -> uf.Experiment:
@@ -35,12 +43,18 @@ def pretrain(
 
     Args:
         data: movie_reviews, wiki_articles, protein_ss or a text file; mnist, fashion_mnist, cifar10, cifar10_jpg or
-            class folders; emotify, gtzan, fsdd, esc10, esc50 or a CSV table of sounds.
+            class folders; emotify, gtzan, fsdd, esc10, esc50 or a CSV table of sounds; etth1, beijing_weather or
+            los_speed (each channel on its own).
         piece_words: Number of words of an example; texts are cut into pieces, but proteins are not.
         flip: Mirror half of the training pictures left to right.
     """
     modality = modality_of(data)
-    groups = {"text": {"text": (text, TEXT)}, "image": {"image": (image, IMAGE)}, "audio": {"sound": (sound, SOUND)}}
+    groups = {
+        "text": {"text": (text, TEXT)},
+        "image": {"image": (image, IMAGE)},
+        "audio": {"sound": (sound, SOUND)},
+        "series": {"series": (series, SERIES)},
+    }
     for other in groups.keys() - {modality}:
         for name, (given, default) in groups[other].items():
             if given != default:
@@ -62,6 +76,9 @@ def pretrain(
             # A whole clip is read, because validation reads whole clips too.
             changes = AudioAugmentationConfig(crop=0).resolve(sound, clips, "genre")
             task = patches.build(source, tokenizer, changes.build(tokenizer, len(source.labels)))
+        case "series":
+            source = SeriesWindows(data, context=series.context, horizon=0)
+            task = patches.build(source, series.build(trunk))
     return uf.Experiment(trunk.build(), {source.name: task}, training.sized_for(source, source.name))
 
 

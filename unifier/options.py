@@ -44,6 +44,7 @@ from unifier_tokenizers import (
     InputError,
     PatchTokenizer,
     PretrainedTextTokenizer,
+    SeriesTokenizer,
     SubwordTokenizer,
     Tokenizer,
     Vocabulary,
@@ -425,6 +426,30 @@ class AudioAugmentationConfig:
 
 @final
 @dataclass(frozen=True)
+class SeriesFrontend:
+    """Settings for the tokens of a time series."""
+
+    context: int = 336
+    """Number of time steps that the model reads."""
+    patch: int = 16
+    """Number of time steps of a patch."""
+    stride: int = 8
+    """Step from one patch to the next, in time steps."""
+
+    def build(self, trunk: TrunkConfig) -> SeriesTokenizer:
+        """Create a tokenizer with the width, the positions and the dropout of the trunk."""
+        return SeriesTokenizer(
+            trunk.dim,
+            context=self.context,
+            patch=self.patch,
+            stride=self.stride,
+            positions=trunk.input_positions,
+            dropout=trunk.dropout,
+        )
+
+
+@final
+@dataclass(frozen=True)
 class MaskedTextConfig:
     """Settings of a masked language model, which learns from texts without labels."""
 
@@ -514,7 +539,7 @@ def _read_teacher(folder: str) -> Teacher:
 @final
 @dataclass(frozen=True)
 class MaskedPatchesConfig:
-    """Settings of a masked autoencoder, which learns from pictures or sounds without labels."""
+    """Settings of a masked autoencoder, which learns from pictures, sounds or series without labels."""
 
     hidden_patches: float = 0.75
     """Share of the patches or frames that are hidden from the trunk and predicted by the decoder."""
@@ -526,7 +551,7 @@ class MaskedPatchesConfig:
     def build(
         self,
         source: Source,
-        tokenizer: PatchTokenizer | AudioTokenizer,
+        tokenizer: PatchTokenizer | AudioTokenizer | SeriesTokenizer,
         augmentation: Augmentation | None = None,
     ) -> Task:
         """Create a task, or raise InputError if the tokenizer's patches or frames cannot be hidden."""

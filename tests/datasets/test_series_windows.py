@@ -35,6 +35,7 @@ def test_windows_equal_a_plain_loop(tmp_path: Path, joint: bool) -> None:
             np.testing.assert_allclose(future.std[:, 0], past.numpy().std(1))
     test = [(past[:, -1:], future.values) for past, future in source.split("test")]
     last_value = np.mean([((future - last) ** 2).numpy() for last, future in test])
+    assert source.score_range is not None
     assert source.score_range.chance == pytest.approx(last_value)
 
 
@@ -71,8 +72,8 @@ def test_series_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
             SeriesWindows(table, context=context, horizon=horizon).split(split)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="one row per time step"):
         SeriesWindows(write_table(tmp_path / "empty.csv", rows=0), context=5, horizon=2).split("train")
-    with pytest.raises(InputError, match="horizon=0"):
-        SeriesWindows(table, context=5, horizon=0)
+    with pytest.raises(InputError, match="horizon=-1"):
+        SeriesWindows(table, context=5, horizon=-1)
     with pytest.raises(InputError, match="no column z"):
         SeriesWindows(table, context=5, horizon=2, channels=("z",)).split("train")
     with pytest.raises(InputError, match="its own channels"):

@@ -105,6 +105,34 @@ def test_classifier_starts_from_hidden_patches(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_forecasts_start_from_hidden_patches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "los_speed").mkdir()
+    speeds = [f"{50 + 10 * math.sin(k / 8) + k % 3:.2f}" for k in range(2016)]
+    (tmp_path / "los_speed" / "los_speed.csv").write_text("\n".join(["a", *speeds]))
+    monkeypatch.setenv("UNIFIER_DATA", str(tmp_path))
+    settings: dict[str, Any] = SMALL | {"data": "los_speed", "context": 24, "out": tmp_path, "track": "off"}
+    hidden: dict[str, Any] = {"series.patch": 6, "series.stride": 6}
+    [trained] = uf.run(load_experiment("pretrain"), **settings, **hidden)
+    assert trained.metrics.keys() >= {f"test/los_speed/{metric}" for metric in ("r2", "mse")}
+    start: dict[str, Any] = {
+        "start": str(trained.folder),
+        "positions": "sinusoid",
+        "patch": 6,
+        "stride": 6,
+        "horizon": 4,
+    }
+    [tuned] = uf.run(load_experiment("forecasting"), **settings, **start)
+    assert tuned.lineage["tokenizers"] == ["los_speed"]
+    for result, kind in ((trained, "reconstruction"), (tuned, "forecast")):
+        assert (result.folder / "figures" / f"{kind}-los_speed.svg").exists()
+        assert f"{kind}s, los_speed" in (result.folder / "report.html").read_text()
+    for horizon, message in ((0, "horizon=0"), (500, "horizon=500")):
+        with pytest.raises(uf.InputError, match=message):
+            build("forecasting", data="los_speed", horizon=horizon, **SMALL).tasks["los_speed"].source.split("test")
+
+
+@pytest.mark.slow
 def test_show_counts_visible_tokens(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspect, "MAX_MEASURE_SECONDS", math.inf)
     small = ["dim=16", "depth=1", "batch_tokens=40", "epochs=2"]  # A picture has 16 patches, and 4 are visible.

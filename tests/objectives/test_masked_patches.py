@@ -17,6 +17,7 @@ from unifier_tokenizers import (
     FrameTokenizer,
     InputError,
     PatchTokenizer,
+    SeriesTokenizer,
     Tokenizer,
     Units,
     WaveformTokenizer,
@@ -26,12 +27,14 @@ from unifier_tokenizers import (
 D = 8
 PICTURES = [np.random.default_rng(k).integers(0, 256, (8 * (k + 1), 16, 3), np.uint8) for k in range(3)]
 SOUNDS = [Audio(torch.randn(4000 * (k + 1)) / 9, 16_000) for k in range(3)]
+WINDOWS = [np.random.default_rng(k).normal(k, 3, (1 + k % 2, 18)) for k in range(3)]
 CASES: dict[str, tuple[Tokenizer, list[Any]]] = {
     "patches": (PatchTokenizer(D), PICTURES),
     "class token": (PatchTokenizer(D, class_token=True), PICTURES),
     "stem": (PatchTokenizer(D, stem="pooled"), PICTURES),
     "frames": (FrameTokenizer(D, stack=4), SOUNDS),
     "spectrogram patches": (FrameTokenizer(D, patch=(8, 16), normalize="example"), SOUNDS),
+    "series": (SeriesTokenizer(D, context=18, patch=4, stride=4), WINDOWS),
 }
 
 
@@ -51,7 +54,8 @@ def test_hidden_and_visible_tokens_are_the_input(case: str, share: float) -> Non
     objective, units = MaskedPatches(tokenizer, share), [tokenizer.encode(raw) for raw in raws]
     batch = apply_objective(objective, batch_of(units), 0, 3)
     hidden_values, hidden_positions = split_target(batch.target, batch.positions.shape[1])
-    assert hidden_values.shape[1] == objective.num_values
+    rows = objective.num_values
+    assert hidden_values.shape[1] == rows
     lengths = np.array([[each.values.shape[-1], 1] for each in units], np.int32)
     assert objective.planned_lengths(lengths).tolist() == [[n, 1] for n in batch.lengths()[0].tolist()]
     for b, each in enumerate(units):
@@ -60,9 +64,9 @@ def test_hidden_and_visible_tokens_are_the_input(case: str, share: float) -> Non
         visible = batch.positions[b, :, batch.mask[b]]
         assert hidden.shape[1] == round(share * (lengths[b, 0] - fixed))
         assert (visible[0, :fixed] == NO_POSITION).all()
-        values = torch.cat([batch.values[b, :, batch.mask[b]], hidden_values[b, :, : hidden.shape[1]]], 1)
+        values = torch.cat([batch.values[b, :rows, batch.mask[b]], hidden_values[b, :, : hidden.shape[1]]], 1)
         found = columns_by_place(torch.cat([visible, hidden], 1), values)
-        assert found == columns_by_place(each.positions, each.values)
+        assert found == columns_by_place(each.positions, each.values[:rows])
         # An example has the same hidden tokens alone and in a batch.
         single = batch_of([each])._replace(example_indices=batch.example_indices[b : b + 1])
         alone = apply_objective(objective, single, 0, 3)

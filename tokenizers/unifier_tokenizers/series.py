@@ -29,7 +29,9 @@ def window_moments(series: Tensor) -> Moments:
     """
     std, mean = torch.std_mean(series.double(), 1, correction=0, keepdim=True)
     is_constant = (series == series[:, :1]).all(1, keepdim=True)
-    return Moments(torch.where(is_constant, series[:, :1].double(), mean), std.masked_fill(is_constant, 0.0))
+    if is_constant.any():
+        mean, std = torch.where(is_constant, series[:, :1].double(), mean), std.masked_fill(is_constant, 0.0)
+    return Moments(mean, std)
 
 
 @final
@@ -77,29 +79,31 @@ class SeriesTokenizer(Tokenizer):
         self.context, self.patch, self.stride = context, patch, stride
         self.num_patches = num_tiles(context, patch, stride)
         """The number of patches of a channel."""
+        steps = np.arange(patch)[:, None] + stride * np.arange(self.num_patches)
+        self._steps = steps.clip(max=context - 1)
+        """The time steps of each patch (P, patches). The last time step is repeated beyond the window."""
         self.project = nn.Linear(patch, dim)
         self.encoding = PositionalEncoding(positions, dim, (length,))
         self.dropout = Dropout(dropout)
 
     def encode(self, raw: ArrayLike | Tensor) -> Units:
         """Cut a window (C, T) into patches (P + 2, C x patches) at positions (2, C x patches)."""
-        series = torch.as_tensor(np.asarray(raw)) if not isinstance(raw, Tensor) else raw.detach().cpu()
+        series = np.asarray(raw.detach().cpu() if isinstance(raw, Tensor) else raw, np.float64)
         if series.ndim != 2 or series.shape[1] != self.context or not series.shape[0]:
             raise InputError(
                 f"a window of {self.context} time steps is expected, as an array (channels, {self.context}), not "
-                f"{tuple(series.shape)}"
+                f"{series.shape}"
             )
-        if not series.isfinite().all():
+        if not np.isfinite(series).all():
             raise InputError("the window has a gap, a value that is no finite number: fill gaps before training")
-        mean, std = window_moments(series)
-        normalized = (series - mean) / std.masked_fill(std == 0, 1.0)
-        missing = (self.num_patches - 1) * self.stride + self.patch - self.context
-        normalized = torch.cat([normalized, normalized[:, -1:].expand(-1, missing)], 1)
-        patches = normalized.unfold(1, self.patch, self.stride).flatten(0, 1).T
-        moments = torch.cat([mean, std], 1).T.repeat_interleave(self.num_patches, 1)
-        grid = torch.cartesian_prod(torch.arange(len(series)), torch.arange(self.num_patches)).T.contiguous()
+        mean, std = (part.numpy() for part in window_moments(torch.from_numpy(series)))
+        normalized = (series - mean) / np.where(std == 0, 1.0, std)
+        values = np.empty((self.patch + 2, len(series), self.num_patches), np.float32)
+        values[: self.patch] = normalized[:, self._steps].transpose(1, 0, 2)
+        values[self.patch], values[self.patch + 1] = mean, std
+        grid = torch.from_numpy(np.indices(values.shape[1:]).reshape(2, -1))
         self.encoding.check(grid[1:])
-        return Units(torch.cat([patches, moments]).float(), grid)
+        return Units(torch.from_numpy(values.reshape(self.patch + 2, -1)), grid)
 
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
         """Turn values (B, P + 2, N) at positions (B, 2, N) into tokens (B, D, N)."""

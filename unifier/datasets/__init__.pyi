@@ -5,6 +5,7 @@ from .audio_folder import AudioFolder as AudioFolder
 from .boxes import BCCD as BCCD
 from .boxes import BoxTable as BoxTable
 from .cifar10 import CIFAR10 as CIFAR10
+from .coded_texts import CodedTexts as CodedTexts
 from .digits import Digits as Digits
 from .emotify import Emotify as Emotify
 from .esc import ESC as ESC

@@ -12,6 +12,7 @@ from unifier.datasets.amazon_beauty import AmazonBeauty
 from unifier.datasets.audio_folder import AudioFolder
 from unifier.datasets.boxes import BCCD, BoxTable
 from unifier.datasets.cifar10 import CIFAR10
+from unifier.datasets.coded_texts import CodedTexts
 from unifier.datasets.digits import Digits
 from unifier.datasets.emotify import Emotify
 from unifier.datasets.esc import ESC
@@ -29,6 +30,7 @@ from unifier.datasets.polyphonic_music import Collection, PolyphonicMusic
 from unifier.datasets.protein_ss import ProteinSS
 from unifier.datasets.question_answering import AnswerKind, QuestionFile, SQuADDev
 from unifier.datasets.scattered_pictures import ScatteredClothes
+from unifier.datasets.series_windows import SERIES
 from unifier.datasets.summaries import SciTLDR, SummaryKind, TextsWithSummaries
 from unifier.datasets.synthetic_music import SyntheticMusic
 from unifier.datasets.text_classification import SST2, TREC, TextTable
@@ -75,7 +77,7 @@ MAX_NAMED_SIDE = 32
 """Longest side, in pixels, of the images in all data sets of `IMAGE_DATASETS`."""
 
 
-def modality_of(data: str) -> Literal["text", "image", "audio"]:
+def modality_of(data: str) -> Literal["text", "image", "audio", "series"]:
     """Return the modality of a data set without labels, given its name or its path.
 
     A folder contains pictures, a table in CSV or TSV lists sounds, and every other file is a text. The name "embedded"
@@ -83,6 +85,8 @@ def modality_of(data: str) -> Literal["text", "image", "audio"]:
     """
     if data in IMAGE_DATASETS:
         return "image"
+    if data in SERIES:
+        return "series"
     if data in AUDIO_DATASETS or data.endswith((".csv", ".tsv")):
         return "audio"
     return "image" if os.path.isdir(data) else "text"  # noqa: PTH112  Path.is_dir fails for long names.
@@ -202,12 +206,17 @@ def create_plain_text_dataset(data: str, *, words: int) -> PlainText:
     return PLAIN_TEXT_DATASETS[data](words=words)
 
 
-def create_long_text(data: str) -> LongTextFile | TinyShakespeare | LongWikiArticles | NottinghamTunes:
+def create_long_text(data: str) -> LongTextFile | TinyShakespeare | LongWikiArticles | NottinghamTunes | CodedTexts:
     """Create a source of texts for a language model from its name, or from the path of a text file.
+
+    The texts of a classification data set, or of a table with the columns text and label, get their label as a control
+    code.
 
     Raises:
         InputError: `data` is neither a name nor an existing path.
     """
+    if data in TEXT_DATASETS or data.endswith((".csv", ".tsv")):
+        return CodedTexts(create_text_dataset(data))
     return LONG_TEXTS[data]() if data in LONG_TEXTS else LongTextFile(_existing_path(data, LONG_TEXTS))
 
 

@@ -85,7 +85,7 @@ class SeriesWindows:
         Args:
             data: A name in `SERIES`, or the path of a CSV file with one row per time step.
             context: The number of time steps of a window.
-            horizon: The number of time steps that follow.
+            horizon: The number of time steps that follow, or 0 for windows without a future, as in pretraining.
             channels: The columns of your own table. An empty tuple means all columns except the times.
             joint: True if an example contains all channels. False if each channel is an example.
             folder: The folder with the file of a named data set, or None for the default folder.
@@ -99,9 +99,9 @@ class SeriesWindows:
             raise InputError(
                 f"data={data}: {self._path} does not exist; give a CSV file, or one of {', '.join(SERIES)}"
             )
-        for setting, value in (("context", context), ("horizon", horizon)):
-            if value < 1:
-                raise InputError(f"{setting}={value}: at least 1 time step is needed")
+        for setting, value, least in (("context", context, 1), ("horizon", horizon, 0)):
+            if value < least:
+                raise InputError(f"{setting}={value}: at least {least} time steps are needed")
         self.context, self.horizon, self._joint, self.license = context, horizon, joint, self._table.license
 
     def split(self, name: SplitName) -> Examples[Window]:
@@ -137,8 +137,10 @@ class SeriesWindows:
         return SeriesReader(channels, tuple(mean.tolist()), tuple(std.tolist()), self.context, self._joint)
 
     @cached_property
-    def score_range(self) -> ScoreRange:
-        """The error in test if the last value is repeated."""
+    def score_range(self) -> ScoreRange | None:
+        """The error in test if the last value is repeated. Windows without a future have none."""
+        if not self.horizon:
+            return None
         first, end = self._bounds["test"]
         series, ends = self._standardized, torch.arange(first - 1, end - self.horizon)
         errors = [(series[:, ends + k] - series[:, ends]).square().mean() for k in range(1, self.horizon + 1)]

@@ -1,4 +1,4 @@
-"""The objective of a masked autoencoder: most patches of a picture or a spectrogram are hidden from the trunk."""
+"""The objective of a masked autoencoder: most patches of a picture, a spectrogram or a series are hidden."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,15 @@ from torch import Tensor
 
 from unifier.data.dataloader import Batch, Lengths, Objective
 from unifier.heads.masked_reconstruction import join_target
-from unifier_tokenizers import NO_POSITION, FrameTokenizer, InputError, PatchTokenizer, Tokenizer, Units
+from unifier_tokenizers import (
+    NO_POSITION,
+    FrameTokenizer,
+    InputError,
+    PatchTokenizer,
+    SeriesTokenizer,
+    Tokenizer,
+    Units,
+)
 from unifier_tokenizers.stems import LinearProjection
 
 
@@ -27,7 +35,7 @@ class MaskedPatches(Objective):
     """
 
     tokenizer: Tokenizer
-    """A `PatchTokenizer`, or a `FrameTokenizer` without a stem. The patches must not overlap."""
+    """A `PatchTokenizer`, a `SeriesTokenizer`, or a `FrameTokenizer` without a stem. The patches must not overlap."""
     share: float = 0.75
     """The share of the tokens of an example that are hidden. Class tokens are always visible, and are not counted."""
 
@@ -35,18 +43,18 @@ class MaskedPatches(Objective):
         if not 0 < self.share < 1:
             raise InputError(f"share={self.share}: a share of hidden patches above 0 and below 1 is expected")
         tokenizer = self.tokenizer
-        if not isinstance(tokenizer, PatchTokenizer | FrameTokenizer):
+        if not isinstance(tokenizer, PatchTokenizer | FrameTokenizer | SeriesTokenizer):
             raise InputError(
-                f"{type(tokenizer).__name__}: only patches of pictures and frames of spectrograms can be hidden; use a "
-                "PatchTokenizer or a FrameTokenizer"
+                f"{type(tokenizer).__name__}: only patches of pictures and series, and frames of spectrograms, can be "
+                "hidden; use a PatchTokenizer, a SeriesTokenizer or a FrameTokenizer"
             )
         overlaps = (
-            tokenizer.stride < tokenizer.patch
-            if isinstance(tokenizer, PatchTokenizer)
-            else tokenizer.tiles.stride != tokenizer.tiles.patch
+            tokenizer.tiles.stride != tokenizer.tiles.patch
+            if isinstance(tokenizer, FrameTokenizer)
+            else tokenizer.stride < tokenizer.patch
         )
         if overlaps:
-            raise InputError("overlapping patches would show parts of hidden patches: leave out stride")
+            raise InputError("overlapping patches would show parts of hidden patches: set a stride equal to the patch")
         if isinstance(tokenizer, FrameTokenizer) and not isinstance(tokenizer.project, LinearProjection):
             raise InputError("a stem would join frames that are not neighbors in the sound: set stem=none")
 
@@ -55,6 +63,8 @@ class MaskedPatches(Objective):
         """P, the number of values of a patch."""
         if isinstance(self.tokenizer, PatchTokenizer):
             return self.tokenizer.channels * self.tokenizer.patch**2
+        if isinstance(self.tokenizer, SeriesTokenizer):
+            return self.tokenizer.patch
         assert isinstance(self.tokenizer, FrameTokenizer)
         return math.prod(self.tokenizer.tiles.patch)
 
@@ -70,7 +80,8 @@ class MaskedPatches(Objective):
         num_hidden = torch.from_numpy(self._num_hidden(counts.numpy()))
         is_hidden = noise.argsort(1).argsort(1) < num_hidden[:, None]
         hidden_values, hidden_positions, _ = _select(values, positions, is_hidden)
-        target = join_target(hidden_values, hidden_positions)
+        # The tokens of a series also contain the moments of their channel, below the values of the patch.
+        target = join_target(hidden_values[:, : self.num_values], hidden_positions)
         return Batch(*_select(values, positions, mask & ~is_hidden), target, example_indices)
 
     def planned_lengths(self, lengths: Lengths) -> Lengths:

@@ -198,7 +198,8 @@ def _render_page(folder: Path, results: Results, describe_problems: Callable[[],
     for figure in saved:
         if source := budget.take_svg(figure.svg):
             figures[figure.section].append(PageFigure(source, figure.alt, figure.note))
-    figures["reconstruction"] = _reconstruction_figures(sample_rows, budget)
+    figures["reconstruction"] = _task_figures("reconstruction", sample_rows, budget)
+    figures["forecast"] = _task_figures("forecast", sample_rows, budget)
     caveat = pretraining_caveat(results.rows)
     figures["attention"] = [
         figure._replace(caption=". ".join(filter(None, (figure.caption, caveat))))
@@ -364,12 +365,12 @@ def _read_svg(path: Path) -> str:
     return svg
 
 
-def _reconstruction_figures(sample_rows: Mapping[str, ResultRow], budget: PageBudget) -> list[PageFigure]:
-    """Return the reconstructions of each task's selected run, if its head is a masked autoencoder."""
+def _task_figures(kind: str, sample_rows: Mapping[str, ResultRow], budget: PageBudget) -> list[PageFigure]:
+    """Return the figure of a kind from each task's selected run: reconstructions or forecasts."""
     return [
-        PageFigure(source, f"reconstructions, {task}", f"{task}, {_draw_name(row)}")
+        PageFigure(source, f"{kind}s, {task}", f"{task}, {_draw_name(row)}")
         for task, row in sample_rows.items()
-        for path in find_files(row["folder"] / "figures", f"reconstruction-{glob.escape(task)}.svg")
+        for path in find_files(row["folder"] / "figures", f"{kind}-{glob.escape(task)}.svg")
         if (svg := _read_svg(path)) and (source := budget.take_svg(svg))
     ]
 

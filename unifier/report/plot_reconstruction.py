@@ -26,7 +26,7 @@ MAX_DRAWN_FRAMES = 512
 
 @final
 class Reconstruction(NamedTuple):
-    """An input and its reconstruction, as pixels (height, width, 1 or 3) or as a spectrogram (bands, frames)."""
+    """An input and its reconstruction: pixels (height, width, 1 or 3), a spectrogram (bands, frames) or channels."""
 
     original: NDArray[np.floating]
     visible: NDArray[np.floating]

@@ -37,6 +37,7 @@ from unifier.models.folder import MODEL_FOLDER, ModelTask, StoredModel, write_mo
 from unifier.nn.lora import merge_lora
 from unifier.report.page import write_report
 from unifier.training.continued_samples import continue_samples
+from unifier.training.forecast_figures import draw_forecasts
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.maps import write_maps
 from unifier.training.probe import probe
@@ -91,6 +92,8 @@ def write_artifacts(
             write_maps(tasks, val, folder)
     with warn_on_error(folder, "its reconstructions"):
         draw_reconstructions(model, val, folder)
+    with warn_on_error(folder, "its forecasts"):
+        draw_forecasts(tasks, predictions, folder)
     with warn_on_error(folder, "the model"):
         save_model(result, experiment, model)
     with warn_on_error(folder, HASHES_FILE):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,13 +12,15 @@ from unifier.data.dataloader import Batch, apply_objective, collate
 from unifier.data.encoding import EncodedSplit
 from unifier.experiment import Task
 from unifier.heads.masked_reconstruction import MaskedReconstructionHead, split_target
+from unifier.objectives.masked_patches import MaskedPatches
 from unifier.report.plot_reconstruction import Reconstruction, draw_reconstructed_images, draw_reconstructed_sounds
+from unifier.report.plot_series import SeriesPanel, draw_series
 from unifier.report.plot_style import figures_folder
 from unifier.training.lightning_module import UnifierModule
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers import NO_POSITION, FrameTokenizer, PatchTokenizer, Tokenizer
+from unifier_tokenizers import NO_POSITION, FrameTokenizer, PatchTokenizer, SeriesTokenizer, Tokenizer
 
-NUM_IMAGES, NUM_SOUNDS = 8, 2
+NUM_IMAGES, NUM_SOUNDS, NUM_SERIES = 8, 2, 6
 """Number of validation examples in a figure."""
 
 
@@ -46,6 +49,10 @@ def draw_reconstructions(model: UnifierModule, splits: Mapping[str, EncodedSplit
             rows = spread_indices(len(split), NUM_SOUNDS)
             sounds = [_reconstruct(model.trunk, task, split, row) for row in rows]
             draw_reconstructed_sounds(path, sounds, tokenizer.frame_step)
+        elif isinstance(tokenizer, SeriesTokenizer):
+            rows = spread_indices(len(split), NUM_SERIES)
+            series = [_reconstruct(model.trunk, task, split, row) for row in rows]
+            draw_series(path, [_panel(each, number) for number, each in enumerate(series)])
     model.train(training)
 
 
@@ -53,14 +60,14 @@ def _reconstruct(trunk: Trunk, task: Task, split: EncodedSplit, row: int) -> Rec
     """Reconstruct one example of a split."""
     head, objective, batch = task.head, task.objective, collate(split, [row])
     assert isinstance(head, MaskedReconstructionHead)
-    assert objective is not None
+    assert isinstance(objective, MaskedPatches)
     visible = apply_objective(objective, batch).to(head.mask_token.device)
     tokens = head.run_trunk(trunk, visible.embed(task.tokenizer))
     predicted, (sums,) = head.reconstruct(tokens, visible.target).cpu(), head.evaluate(tokens, visible.target)
     hidden = split_target(visible.target.cpu(), batch.positions.shape[1])[1]
     # A class token has no position, as padding has none. One example has no padding.
     is_hidden = (batch.positions[0, :, :, None] == hidden[0, :, None]).all(0).any(1)
-    values = batch.values.float()
+    values = batch.values[:, : objective.num_values].float()
     shown, reconstructed = values.clone(), values.clone()
     shown[..., is_hidden], reconstructed[..., is_hidden] = torch.nan, predicted
     planes = (_plane(task.tokenizer, batch, each).numpy() for each in (values, shown, reconstructed))
@@ -68,9 +75,18 @@ def _reconstruct(trunk: Trunk, task: Task, split: EncodedSplit, row: int) -> Rec
 
 
 def _plane(tokenizer: Tokenizer, batch: Batch, values: Tensor) -> Tensor:
-    """Join values (1, P, N) to pixels (height, width, C) or to a spectrogram (bands, frames)."""
+    """Join values (1, P, N) to pixels (height, width, C), a spectrogram (bands, frames) or channels (C, steps)."""
     if isinstance(tokenizer, PatchTokenizer):
         return tokenizer.to_images(values, batch.positions).pixels[0].permute(1, 2, 0)
+    if isinstance(tokenizer, SeriesTokenizer):
+        return values[0].T.reshape(-1, tokenizer.num_patches * tokenizer.patch)[:, : tokenizer.context]
     assert isinstance(tokenizer, FrameTokenizer)
     located = batch.positions[0, 0, batch.positions[0, 0] != NO_POSITION]
     return tokenizer.tiles.join(values, located.amax(0, keepdim=True) + 1)[0].T
+
+
+def _panel(series: Reconstruction, number: int) -> SeriesPanel:
+    """Return one channel of a series, which `number` chooses."""
+    true, seen, reconstructed = (channels[number % len(channels)] for channels in series[:3])
+    predicted = np.where(np.isnan(seen), reconstructed, np.nan)
+    return SeriesPanel(f"R2 {series.r2:.0f} %", true, seen, predicted)
