@@ -245,6 +245,20 @@ def make_parser() -> argparse.ArgumentParser:
     runs.add_argument("folders", metavar="DIR", nargs="*", type=Path, help="a folder (default: runs), or two runs")
     runs.set_defaults(act=act_runs)
 
+    pack = commands.add_parser("pack", help="encode the data of an experiment into shards, for data=packed:DIR")
+    _add_experiment(pack)
+    pack.add_argument("folder", metavar="DIR", help="an empty folder, or a URL that fsspec can write")
+    pack.add_argument(
+        "settings", nargs="*", default=[], metavar="key=value", help="keyword arguments of the experiment's function"
+    )
+    pack.add_argument("--task", metavar="NAME", help="the task of an experiment with several tasks")
+    pack.add_argument("--shard-mb", type=float, default=128.0, metavar="MB", help="the size of a shard (default: 128)")
+    pack.add_argument(
+        "--window", type=int, default=8, metavar="N", help="the shards among which training shuffles (default: 8)"
+    )
+    pack.add_argument("--data", metavar="DIR", help="the folder of data sets (default: $UNIFIER_DATA)")
+    pack.set_defaults(act=act_pack)
+
     clean = commands.add_parser("clean", help="print the size of the cache of encoded data, or clear the cache")
     clean.add_argument("--yes", action="store_true", help="delete all entries of the cache")
     clean.set_defaults(act=act_clean)
@@ -577,6 +591,23 @@ def act_run(options: argparse.Namespace) -> int:
         _print_line(f"report: {folder / 'report.html'}")
     _print_line(folder)
     return int(any(result.status != "finished" for result in results))
+
+
+def act_pack(options: argparse.Namespace) -> None:
+    """Pack the data of an experiment, and print a line that describes the result."""
+    from unifier.data.source import use_data_folder
+    from unifier.inference.pack import pack_experiment
+
+    with use_data_folder(options.data):
+        line = pack_experiment(
+            options.experiment,
+            options.folder,
+            parse_settings(options.settings),
+            task=options.task,
+            shard_mb=options.shard_mb,
+            window=options.window,
+        )
+    _print_line(line)
 
 
 def act_sweep(options: argparse.Namespace) -> None:

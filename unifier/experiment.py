@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]  Batch norms derive from it.
 
 from unifier.data.dataloader import Augmentation, BudgetUnit, Objective, TestTimeAugmentation
+from unifier.data.packed import PackedSource
 from unifier.data.source import BadExamples, Source, score_range_of
 from unifier.files import read_json, write_json
 from unifier.heads.head import Head
@@ -447,24 +448,27 @@ class _FittedRecord(NamedTuple):
 _record: ContextVar[_FittedRecord | None] = ContextVar("record", default=None)
 
 
-def fitted(name: str, fit: Callable[[], FittedT]) -> FittedT:
+def fitted(name: str, fit: Callable[[], FittedT], source: Source | None = None) -> FittedT:
     """Return the vocabulary or number that `fit` learns from the data.
 
-    For a loaded or resumed run, return the value that is stored in the run's folder.
+    For a loaded or resumed run, return the value that is stored in the run's folder. For a packed source, return the
+    value that was learned when the data were packed.
 
     Args:
         name: The name under which the run stores the value. Each value of an experiment needs a different name.
         fit: A function that learns the value from the data.
+        source: The data.
     """
-    record = _record.get()
+    record, packed = _record.get(), source.fitted if isinstance(source, PackedSource) else {}
     if record is None:
-        return fit()
+        return cast("FittedT", packed[name]) if name in packed else fit()
     check_name(name)
     if name in record.used:
         raise InputError(
             f'two fitted values of the experiment have the name "{name}": give each value a different name'
         )
-    value = cast("FittedT", record.stored[name]) if name in record.stored else fit()
+    known = {**packed, **record.stored}
+    value = cast("FittedT", known[name]) if name in known else fit()
     record.used[name] = value
     return value
 

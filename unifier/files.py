@@ -167,11 +167,16 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable[s
 
 def write_sealed_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file like `write_json`, with the SHA-256 hash of all other bytes of the file as its last entry."""
+    write_bytes(path, seal_json(content))
+
+
+def seal_json(content: Mapping[str, Any]) -> bytes:
+    """Return the content of a sealed JSON file; see `write_sealed_json`."""
     entries = {name: value for name, value in to_json(content).items() if name != SEAL}
     unsealed = _format_json({**entries, SEAL: ""})
     digest = sha256(unsealed).hexdigest().encode()
     end = b'"\n}\n'
-    write_bytes(path, unsealed.removesuffix(end) + digest + end)
+    return unsealed.removesuffix(end) + digest + end
 
 
 def read_bytes(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
@@ -235,7 +240,7 @@ def read_json(path: Path, **required: type) -> dict[str, Any]:
     return parse_json(path, read_bytes(path), **required)
 
 
-def parse_json(path: Path, data: bytes, **required: type) -> dict[str, Any]:
+def parse_json(path: Path | str, data: bytes, **required: type) -> dict[str, Any]:
     """Return the object in the bytes of a JSON file. `path` is for error messages (see `read_json`)."""
     try:
         content = json.loads(data.decode("utf-8"))

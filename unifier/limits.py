@@ -20,6 +20,7 @@ MIN_GIBIBYTES = {
     "report": 1,
     "runs": 5,
     "clean": 5,
+    "pack": 8,
     "export": 5,
     "predict": 5,
     "evaluate": 5,

@@ -18,9 +18,11 @@ from unifier.augmentation.image import augment_images, image_tta
 from unifier.augmentation.mixup import Mixup
 from unifier.data.cache import fit_once
 from unifier.data.dataloader import Augmentation, TestTimeAugmentation
+from unifier.data.packed import load_statistics
 from unifier.data.source import BadExamples, LabeledSource, Source, data_folder, readable_examples, target_of
 from unifier.data.statistics import max_duration, median_duration, median_side
 from unifier.data.text_files import Duplicates
+from unifier.datasets.factory import PACKED, open_packed
 from unifier.datasets.grammar import GrammarPairs
 from unifier.datasets.multi30k import Multi30k
 from unifier.datasets.parallel_text import ParallelText, Texts, WithExtraPairs
@@ -204,8 +206,10 @@ class ImageFrontend:
             )
         patch = self.patch
         if patch is None:
-            patch = fitted(f"{source.name}-patch", lambda: 2 ** round(math.log2(max(median_side(source), 16) / 8)))
-        return PatchTokenizer(
+            patch = fitted(
+                f"{source.name}-patch", lambda: 2 ** round(math.log2(max(median_side(source), 16) / 8)), source
+            )
+        tokenizer = PatchTokenizer(
             trunk.dim,
             patch=patch,
             channels=3 if first.ndim == 3 else 1,
@@ -214,7 +218,8 @@ class ImageFrontend:
             positions=trunk.input_positions,
             length=max(64, -(-self.size // max(patch, 1))),
             dropout=trunk.dropout,
-        ).fit(pictures())
+        )
+        return tokenizer if load_statistics(tokenizer, source) else tokenizer.fit(pictures())
 
 
 @final
@@ -326,12 +331,12 @@ class ClipStatistics:
     @cached_property
     def median(self) -> float:
         """The median duration in seconds, at least `MIN_CLIP`."""
-        return max(fitted(f"{self._name}-seconds", lambda: median_duration(self._source)), MIN_CLIP)
+        return max(fitted(f"{self._name}-seconds", lambda: median_duration(self._source), self._source), MIN_CLIP)
 
     @cached_property
     def longest(self) -> float:
         """The longest duration in seconds."""
-        return fitted(f"{self._name}-longest", lambda: max_duration(self._source))
+        return fitted(f"{self._name}-longest", lambda: max_duration(self._source), self._source)
 
 
 @final
@@ -588,6 +593,10 @@ class ParallelTextConfig:
 
     def build(self) -> Source:
         """Open the pairs, or raise InputError if an option does not apply to the data."""
+        if self.data.startswith(PACKED):
+            return open_packed(
+                self.data, val=self.val, test=self.test, extra=self.extra, length_ratio=self.length_ratio
+            )
         if self.data in ("embedded", "multi30k"):
             if not self.extra and (self.length_ratio is not None or self.duplicates == "drop"):
                 raise InputError(
@@ -722,7 +731,7 @@ def load_word_vectors(
         lowercase = all(word == word.lower() for word in words)
         return Vocabulary.fit(texts, size=MAX_VECTOR_WORDS, level="word", lowercase=lowercase)
 
-    vocabulary = fitted(name, learn)
+    vocabulary = fitted(name, learn, source)
     return SubwordTokenizer(
         vocabulary,
         trunk.dim,
@@ -769,7 +778,7 @@ def learn_vocabulary(
         texts = (text for pair in pairs for part in pair for text in _texts_of(part))
         return Vocabulary.fit(texts, size=size, level=level, extra=extra)
 
-    return fitted(name, learn)
+    return fitted(name, learn, source)
 
 
 def learn_words(name: str, source: Source, size: int, training: Training) -> tuple[Vocabulary, Tensor]:
@@ -805,7 +814,7 @@ def fitted_moments(source: LabeledSource) -> tuple[list[float], list[float]]:
 
     mean, std = (
         [
-            fitted(f"{source.name}-{name}-{k}", lambda k=k, part=part: moments()[part][k])
+            fitted(f"{source.name}-{name}-{k}", lambda k=k, part=part: moments()[part][k], source)
             for k in range(len(source.labels))
         ]
         for part, name in enumerate(("mean", "std"))
@@ -869,4 +878,4 @@ def learn_word_vocabulary(
         texts = (" ".join(_texts_of(example.input)) for example in train)
         return Vocabulary.fit(map(str.lower, texts), size=size, extra=extra)
 
-    return fitted(name, learn)
+    return fitted(name, learn, source)

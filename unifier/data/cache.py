@@ -27,6 +27,7 @@ from torch import Tensor
 import unifier_tokenizers
 from unifier.data.dataset import Examples, open_split
 from unifier.data.encoding import EncodedSplit, encode_units, failure_reason, ordered_map, yield_readable
+from unifier.data.packed import load_statistics
 from unifier.data.readers import hash_files
 from unifier.data.source import (
     SPLITS,
@@ -252,8 +253,10 @@ def fit_once(tokenizer: AudioTokenizer, source: Source, *, bad_examples: BadExam
     """Load tokenizer statistics from the cache, or compute statistics from at most `FIT_SAMPLES` train examples.
 
     The train examples are evenly spaced in the split. If bad_examples is "stop", the first example that cannot be
-    encoded raises an InputError.
+    encoded raises an InputError. A packed source contains the statistics.
     """
+    if load_statistics(tokenizer, source):
+        return
     examples, buffers = open_split(source, "train"), dict(tokenizer.named_buffers())
     identities, root = _identities(examples), cache_folder()
     shapes = [f"{name} {tuple(buffer.shape)}" for name, buffer in buffers.items()]

@@ -5,7 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from itertools import count, pairwise
 from typing import Literal, NamedTuple, Self, TypeVar, final, get_args
 
 import numpy as np
@@ -14,10 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from unifier.data.encoding import EncodedSplit
+from unifier.data.shards import Shards
 from unifier.data.storage import Crop
 from unifier.data.streams import eval_streams, train_streams
 from unifier.heads.head import IGNORE_INDEX
-from unifier_tokenizers import NO_POSITION, Tokenizer, Tokens, Units
+from unifier_tokenizers import NO_POSITION, InputError, Tokenizer, Tokens, Units
 from unifier_tokenizers.configurable import Configurable
 from unifier_tokenizers.tokens import has_no_padding, is_batch_constant
 
@@ -291,11 +292,27 @@ def epoch_batches(lengths: Lengths, max_tokens: int, generator: torch.Generator)
         yield batches[i]
 
 
-def endless_epochs(lengths: Lengths, max_tokens: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the batches of endless epochs. Equal seeds produce equal batches."""
+def endless_epochs(
+    lengths: Lengths, max_tokens: int, seed: int, shards: Shards | None = None, *, announce: bool = False
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the batches of endless epochs. Equal seeds produce equal batches.
+
+    Args:
+        lengths: See `batch_by_tokens`.
+        max_tokens: See `batch_by_tokens`.
+        seed: The random seed.
+        shards: The shards of a packed split. Each batch has examples of one window of shards.
+        announce: True if the batches are read, so the shards of the next window are copied in advance.
+    """
     generator = torch.Generator().manual_seed(seed)
-    while True:
+    while shards is None:
         yield from epoch_batches(lengths, max_tokens, generator)
+    for window, following in pairwise(shards.windows(seed)):
+        if announce:
+            shards.announce(window, following)
+        rows = shards.rows(window)
+        for batch in epoch_batches(lengths[rows], max_tokens, generator):
+            yield rows[batch]
 
 
 def prefetch(items: Iterator[Item]) -> Iterator[Item]:
@@ -369,9 +386,9 @@ class TrainDataLoader:
         self.num_batches = sum(1 for _ in self._plan()) if budget else None
         """Number of batches of the complete run, or None if the run has no budget."""
 
-    def _plan(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
-        """Yield the task and the row indices of each batch."""
-        batches = {task: self._epochs(task) for task in self.splits}
+    def _plan(self, *, announce: bool = False) -> Iterator[tuple[str, NDArray[np.int64]]]:
+        """Yield the task and the row indices of each batch. For `announce`, see `endless_epochs`."""
+        batches = {task: self._epochs(task, announce=announce) for task in self.splits}
         used: dict[str, dict[BudgetUnit, float]] = {task: dict.fromkeys(get_args(BudgetUnit), 0) for task in batches}
         num_examples = dict.fromkeys(batches, 0)
         # Computing times differ between runs. A budget in seconds is therefore divided among the tasks by FLOPs.
@@ -390,11 +407,13 @@ class TrainDataLoader:
                 used[task]["flops"] += float(self.costs[task](*self.lengths[task][rows].T).sum())
             yield task, rows
 
-    def _epochs(self, task: str) -> Iterator[NDArray[np.int64]]:
-        lengths = self.lengths[task]
-        if task in self.stream_tasks:
-            return train_streams(self.splits[task], rows_per_batch(lengths, self.max_tokens), self.seed)
-        return endless_epochs(lengths, self.max_tokens, self.seed)
+    def _epochs(self, task: str, *, announce: bool) -> Iterator[NDArray[np.int64]]:
+        lengths, split = self.lengths[task], self.splits[task]
+        if task not in self.stream_tasks:
+            return endless_epochs(lengths, self.max_tokens, self.seed, split.shards, announce=announce)
+        if split.shards is not None:
+            raise InputError(f'task "{task}": a head with a memory reads whole sequences, but the data are packed')
+        return train_streams(split, rows_per_batch(lengths, self.max_tokens), self.seed)
 
     def __len__(self) -> int:
         if self.num_batches is None:  # Lightning expects a TypeError from a loader that never ends.
@@ -413,7 +432,7 @@ class TrainDataLoader:
             start = time.perf_counter()
 
     def _batches(self) -> Iterator[tuple[str, NDArray[np.int64], Batch]]:
-        for step, (task, rows) in enumerate(self._plan()):
+        for step, (task, rows) in enumerate(self._plan(announce=True)):
             if step >= self.batches_done:
                 batch, objective = self._augmented(task, rows, step), self.objectives.get(task)
                 yield task, rows, batch if objective is None else apply_objective(objective, batch, self.seed, step)
@@ -433,8 +452,8 @@ class TrainDataLoader:
 class EvalDataLoader:
     """The batches of one evaluation, as pairs (task, batch).
 
-    Every example of each task's split occurs once. The longest examples of a task come first, except for tasks in
-    `streams`, whose sequences lie in rows (see `eval_streams`).
+    Every example of each task's split occurs once. The longest examples of a task, or of a packed split's shard, come
+    first, except for tasks in `streams`, whose sequences lie in rows (see `eval_streams`).
 
     Of several processes, process r of n has the batches r, r + n, r + 2 n, ... A process without such a batch repeats
     the first batch.
@@ -459,8 +478,13 @@ class EvalDataLoader:
                 rows = rows_per_batch(planned_lengths(split, None, self.objectives.get(task)), max_tokens)
                 self.batches += [(task, batch) for batch in eval_streams(split, rows)]
                 continue
-            order = np.lexsort([-lengths[:, 1], -lengths[:, 0]])
-            self.batches += [(task, rows) for rows in batch_by_tokens(order, lengths, max_tokens)]
+            shards = split.shards
+            parts = (
+                [np.arange(len(lengths))] if shards is None else [shards.rows([k]) for k in range(len(shards.files))]
+            )
+            for part in parts:
+                order = part[np.lexsort([-lengths[part, 1], -lengths[part, 0]])]
+                self.batches += [(task, rows) for rows in batch_by_tokens(order, lengths, max_tokens)]
         self.batches = self.batches[rank::num_processes] or self.batches[:1]
 
     def __len__(self) -> int:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, TypeVar, final
 
 import numpy as np
@@ -17,8 +17,9 @@ from rich.progress import track
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from unifier.data.shards import Shards
 from unifier.data.source import BadExamples, Example, describe_example
-from unifier.data.storage import MemmapArray, RaggedArray
+from unifier.data.storage import MemmapArray, RaggedArray, StoredTensors
 from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer, Units
 from unifier_tokenizers.errors import one_line
@@ -53,7 +54,11 @@ class EncodedSplit:
         self, units: Iterable[Units] = (), targets: Iterable[Tensor] = (), indices: Iterable[int] = ()
     ) -> None:
         self._indices = MemmapArray(np.int64)
-        self.values, self.positions, self.targets = RaggedArray(), RaggedArray(), RaggedArray()
+        self.values: StoredTensors = RaggedArray()
+        self.positions: StoredTensors = RaggedArray()
+        self.targets: StoredTensors = RaggedArray()
+        self.shards: Shards | None = None
+        """The shards of a packed split, or None for a split that is stored as a whole."""
         self.scalar_targets = False
         """True if every target is a scalar."""
         self._last_length = 1
@@ -61,10 +66,20 @@ class EncodedSplit:
         for example in zip(units, targets, indices, strict=True):
             self.add(*example)
 
+    @staticmethod
+    def from_shards(shards: Shards, *, scalar_targets: bool) -> "EncodedSplit":
+        """Return a packed split, whose examples are read from shards."""
+        split = EncodedSplit()
+        split.values, split.positions, split.targets = map(shards.part, ("values", "positions", "targets"))
+        split.shards, split.scalar_targets = shards, scalar_targets
+        for start, stop in pairwise(shards.bounds.tolist()):
+            split._indices.append(np.arange(start, stop))
+        return split
+
     def add(self, units: Units, target: Tensor, index: int) -> None:
         """Append an example. `index` is the example's index in the split."""
-        self.values.append(units.values)
-        self.positions.append(units.positions)
+        _append(self.values, units.values)
+        _append(self.positions, units.positions)
         self.add_target(target, index)
 
     def add_target(self, target: Tensor, index: int) -> None:
@@ -82,7 +97,7 @@ class EncodedSplit:
                 "encode the targets as torch.int64"
             )
         self._last_length = length
-        self.targets.append(target[None] if self.scalar_targets else target)
+        _append(self.targets, target[None] if self.scalar_targets else target)
         self._indices.append(np.array([index]))
 
     def __len__(self) -> int:
@@ -112,8 +127,19 @@ class EncodedSplit:
         return lengths
 
 
+def _append(tensors: StoredTensors, tensor: Tensor) -> None:
+    assert isinstance(tensors, RaggedArray), "a packed split cannot be appended to"
+    tensors.append(tensor)
+
+
 def concat(*splits: EncodedSplit) -> EncodedSplit:
-    """Concatenate several splits. Each example keeps the index of its original split."""
+    """Concatenate several splits. Each example keeps the index of its original split.
+
+    Raises:
+        InputError: A split is packed.
+    """
+    if any(split.shards is not None for split in splits):
+        raise InputError("refit=true joins train and val, but packed splits cannot be joined: leave out refit")
     merged = EncodedSplit()
     for split in splits:
         for row, index in enumerate(split.indices.tolist()):
@@ -156,17 +182,45 @@ def encode_split(
         InputError: An example cannot be read and bad_examples is "stop", no example can be read, or the examples'
             tensors differ in data type or shape.
     """
-    encoded = EncodedSplit()
-    skipped: dict[int, str] = {}
+    encoded, skipped = EncodedSplit(), dict[int, str]()
+    results = encode_examples(
+        examples,
+        tokenizer,
+        head,
+        skipped,
+        check=check,
+        bad_examples=bad_examples,
+        num_workers=num_workers,
+        desc=desc,
+    )
+    for index, units, target in results:
+        try:
+            encoded.add(units, target, index)
+        except InputError as error:
+            raise InputError(f"{desc}: {failure_reason(examples, index, error)}") from error
+    return encoded, list(skipped.values())
+
+
+def encode_examples(
+    examples: Sequence[Example],
+    tokenizer: Tokenizer,
+    head: Head,
+    skipped: dict[int, str],
+    *,
+    check: Callable[[Units], None] | None,
+    bad_examples: BadExamples,
+    num_workers: int | None,
+    desc: str,
+) -> Iterator[tuple[int, Units, Tensor]]:
+    """Yield the index, the encoded input and the encoded target of each example, as in `encode_split`.
+
+    The reasons for skipped examples are added to `skipped`.
+    """
     results = ordered_map(
         examples, partial(_encode_example, tokenizer, head, check), num_workers=num_workers, desc=desc
     )
     for index, (values, positions, target) in yield_readable(results, skipped, bad_examples, desc):
-        try:
-            encoded.add(Units(values, positions), target, index)
-        except InputError as error:
-            raise InputError(f"{desc}: {failure_reason(examples, index, error)}") from error
-    return encoded, list(skipped.values())
+        yield index, Units(values, positions), target
 
 
 def encode_units(tokenizer: Tokenizer, example: Example) -> Units:

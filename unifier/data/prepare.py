@@ -18,6 +18,7 @@ from unifier.data.cache import load_or_encode
 from unifier.data.dataloader import Objective
 from unifier.data.dataset import Examples, Subset, open_split
 from unifier.data.encoding import EncodedSplit, encode_split
+from unifier.data.packed import PackedSource
 from unifier.data.source import (
     SPLITS,
     UNREADABLE_MARK,
@@ -75,6 +76,10 @@ def prepare_task(
         InputError: An example cannot be encoded, the tensors of two splits differ in data type or shape, or the source
             returns different examples when a split is opened again.
     """
+    if isinstance(source, PackedSource):
+        return EncodedTask(source.encoded(tokenizer, head), describe_data(source, source.skipped))
+    if isinstance(source, Subset) and isinstance(source.full, PackedSource):
+        raise InputError(f"{name_of(source)}: a share of packed data cannot be trained on; pack the share")
     splits: dict[SplitName, EncodedSplit] = {}
     skipped: dict[str, int] = {}
     check = None if objective is None else objective.check
@@ -94,7 +99,7 @@ def prepare_task(
                 desc=desc,
             )
             _check_repeatable(source, head, split, splits[split])
-        _check_layout(desc, splits[split], splits["train"])
+        check_layout(desc, splits[split], splits["train"])
         skipped[split] = len(reasons)
         if reasons:
             print_status(f"{desc}: {len(reasons)} examples skipped; the first is {reasons[0]}", sys.stderr)
@@ -149,7 +154,7 @@ def _input_hashes(examples: Sequence[Example], split: SplitName) -> list[bytes]:
     return hashes
 
 
-def _check_layout(desc: str, encoded: EncodedSplit, train: EncodedSplit) -> None:
+def check_layout(desc: str, encoded: EncodedSplit, train: EncodedSplit) -> None:
     """Raise InputError if the tensors of a split have a different data type or shape than the tensors of train."""
     for part in ("values", "positions", "targets"):
         layout, expected = (getattr(split, part).layout for split in (encoded, train))

@@ -1,6 +1,7 @@
 """Arrays stored in files: `MemmapArray` for rows of equal shape, `RaggedArray` for tensors of different lengths."""
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,8 +26,39 @@ class Crop(NamedTuple):
     """Length of each crop. A crop is shorter if its tensor ends earlier."""
 
 
+class StoredTensors(ABC):
+    """Tensors (..., n) with different lengths n, in one or several files."""
+
+    @property
+    @abstractmethod
+    def layout(self) -> str:
+        """The data type and shape of all tensors, such as "float32 (5, n)"."""
+
+    @abstractmethod
+    def __getitem__(self, index: int) -> Tensor: ...
+
+    @abstractmethod
+    def lengths(self, indices: Sequence[int] | NDArray[np.int64] | slice = slice(None)) -> NDArray[np.int32]:
+        """Return the length n of each tensor at `indices`. By default, return the lengths of all tensors."""
+
+    @abstractmethod
+    def padded(
+        self, indices: Sequence[int] | NDArray[np.int64], pad_value: float, crop: Crop | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return a batch of tensors, padded to the longest tensor of the batch.
+
+        Args:
+            indices: Indices of the B tensors.
+            pad_value: Value of the padding.
+            crop: Crop of each tensor. If `crop` is given, only the crops are read.
+
+        Returns:
+            The tensors (B, ..., n) and a mask (B, n), True for entries that are not padding.
+        """
+
+
 @final
-class RaggedArray:
+class RaggedArray(StoredTensors):
     """Tensors (..., n) with different lengths n, concatenated in a file.
 
     The file is memory-mapped, so a split may be larger than the memory. The first axis in the file is n. The values of
@@ -49,7 +81,12 @@ class RaggedArray:
         with warnings.catch_warnings():
             # The warning about read-only arrays is unnecessary, because no code writes to the tensor.
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            return RaggedArray._of(_View(torch.from_numpy(array), bounds[:-1], bounds[1:]))
+            return RaggedArray.from_tensor(torch.from_numpy(array), bounds)
+
+    @staticmethod
+    def from_tensor(rows: Tensor, bounds: NDArray[np.int64]) -> "RaggedArray":
+        """Return a view of a tensor (n, ...). Part i begins at `bounds[i]` and ends before `bounds[i + 1]`."""
+        return RaggedArray._of(_View(rows, bounds[:-1], bounds[1:]))
 
     def select(self, indices: Sequence[int] | NDArray[np.int64]) -> "RaggedArray":
         """Return a view of the tensors at `indices`, in the order of `indices`."""
@@ -86,9 +123,13 @@ class RaggedArray:
         bounds.append(np.array([len(rows)]))
 
     @property
+    def rows(self) -> Tensor:
+        """All tensors, concatenated along the first axis (n, ...)."""
+        return self._read().array
+
+    @property
     def layout(self) -> str:
-        """The data type and shape of all tensors, such as "float32 (5, n)"."""
-        array = self._read().array.numpy()
+        array = self.rows.numpy()
         return _layout_name(array.dtype, array.shape[1:])
 
     def __getitem__(self, index: int) -> Tensor:
@@ -96,23 +137,12 @@ class RaggedArray:
         return array[starts[index] : ends[index]].movedim(0, -1)
 
     def lengths(self, indices: Sequence[int] | NDArray[np.int64] | slice = slice(None)) -> NDArray[np.int32]:
-        """Return the length n of each tensor at `indices`. By default, return the lengths of all tensors."""
         _, starts, ends = self._read()
         return (ends[indices] - starts[indices]).astype(np.int32)
 
     def padded(
         self, indices: Sequence[int] | NDArray[np.int64], pad_value: float, crop: Crop | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return a batch of tensors, padded to the longest tensor of the batch.
-
-        Args:
-            indices: Indices of the B tensors.
-            pad_value: Value of the padding.
-            crop: Crop of each tensor. If `crop` is given, only the crops are read.
-
-        Returns:
-            The tensors (B, ..., n) and a mask (B, n), True for entries that are not padding.
-        """
         rows, view = np.asarray(indices), self._read()
         starts, ends = torch.from_numpy(view.starts[rows]), torch.from_numpy(view.ends[rows])
         if crop is not None:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Literal, get_args
 
 from unifier.data.dataset import Subset
+from unifier.data.packed import PackedSource
 from unifier.data.source import LabeledSource
 from unifier.datasets.abc_tunes import NottinghamTunes
 from unifier.datasets.amazon_beauty import AmazonBeauty
@@ -77,12 +78,36 @@ MAX_NAMED_SIDE = 32
 """Longest side, in pixels, of the images in all data sets of `IMAGE_DATASETS`."""
 
 
+PACKED = "packed:"
+"""Beginning of the setting `data` for a packed data set, before the folder or URL."""
+
+
+def open_packed(data: str, **given: object) -> PackedSource:
+    """Open the packed data set of a setting `data`.
+
+    Args:
+        data: "packed:" and a folder or URL.
+        given: Settings that only apply to data that are not packed, and must be None.
+
+    Raises:
+        InputError: The data set cannot be opened, or a setting is given.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(
+                f"{name}={value}: packed data are prepared already; leave it out, or pack the data with it"
+            )
+    return PackedSource(data.removeprefix(PACKED))
+
+
 def modality_of(data: str) -> Literal["text", "image", "audio", "series"]:
     """Return the modality of a data set without labels, given its name or its path.
 
     A folder contains pictures, a table in CSV or TSV lists sounds, and every other file is a text. The name "embedded"
     means pictures.
     """
+    if data.startswith(PACKED):
+        return open_packed(data).modality
     if data in IMAGE_DATASETS:
         return "image"
     if data in SERIES:
@@ -113,6 +138,12 @@ def create_image_dataset(
         InputError: `data` is neither a name nor an existing path, or `fold`, `size` or `examples` does not apply to the
             data set.
     """
+    if data.startswith(PACKED):
+        source = open_packed(data, fold=fold, examples=examples)
+        packed: int | None = getattr(getattr(source, "reader", None), "size", None)
+        if source.data not in (None, *IMAGE_DATASETS) and packed != size:
+            raise InputError(f"size={size}: {data} has pictures of size={packed}; give the same size, or pack again")
+        return source
     if examples is not None:
         source = create_image_dataset(data, fold=fold, size=size, allow_outside=allow_outside)
         count = len(source.split("train"))
@@ -153,6 +184,8 @@ def create_audio_dataset(
     Raises:
         InputError: `data` is neither a name nor an existing path, or the data set does not have tags or folds.
     """
+    if data.startswith(PACKED):
+        return open_packed(data, fold=fold)
     if target == "tags" and data in ("gtzan", "fsdd", "esc10", "esc50"):
         raise InputError(f"target=tags: {data} has one label per sound; give target=genre, or data=emotify")
     if fold is not None and data in ("embedded", "gtzan"):
@@ -186,6 +219,8 @@ def create_text_dataset(data: str, *, text: str | None = None, label: str | None
         InputError: `data` is neither a name nor an existing path, or a column is given for a data set that is not a
             table.
     """
+    if data.startswith(PACKED):
+        return open_packed(data, text=text, label=label)
     if data not in TEXT_DATASETS:
         return TextTable(_existing_path(data, TEXT_DATASETS), text=text or "text", label=label or "label")
     for setting, column in (("text", text), ("label", label)):
@@ -277,6 +312,8 @@ def create_token_dataset(data: str, *, val: str | None = None, test: str | None 
     Raises:
         InputError: `data` is neither a name nor an existing path, or `val` or `test` is given with a name.
     """
+    if data.startswith(PACKED):
+        return open_packed(data, val=val, test=test)
     if data not in TOKEN_DATASETS:
         return WordTable(_existing_path(data, TOKEN_DATASETS), val, test)
     if val is not None or test is not None:
