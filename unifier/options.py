@@ -594,9 +594,8 @@ class ParallelTextConfig:
     def build(self) -> Source:
         """Open the pairs, or raise InputError if an option does not apply to the data."""
         if self.data.startswith(PACKED):
-            return open_packed(
-                self.data, val=self.val, test=self.test, extra=self.extra, length_ratio=self.length_ratio
-            )
+            given = {name: getattr(self, name) for name in ("val", "test", "extra", "length_ratio")}
+            return open_packed(self.data, **given, duplicates=None if self.duplicates == "keep" else self.duplicates)
         if self.data in ("embedded", "multi30k"):
             if not self.extra and (self.length_ratio is not None or self.duplicates == "drop"):
                 raise InputError(

@@ -34,6 +34,16 @@ def test_cache_is_shown_and_cleared_only_with_yes(cache: Path, capsys: Capture) 
     assert (cache / "mine").is_dir()
 
 
+def test_copies_of_shards_are_entries(cache: Path, capsys: Capture) -> None:
+    copies = cache.parent / "shards"
+    copies.mkdir()
+    for name in ("a" * 64, ".lock", "mine"):
+        (copies / name).write_bytes(bytes(500_000))
+    assert main(["clean", "--yes"]) == 0
+    assert "3 entries, 2.5 MB" in capsys.readouterr().out.splitlines()[-1]
+    assert sorted(path.name for path in copies.iterdir()) == [".lock", "mine"]
+
+
 def test_missing_cache_is_empty_and_a_cache_that_is_off_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:

@@ -31,6 +31,9 @@ ROOM_VARIABLE = "UNIFIER_SHARDS_GB"
 
 DEFAULT_ROOM_GB = 20.0
 
+SHARDS = "shards"
+"""Name of the folder of copies in the cache."""
+
 DRAFT_NAME = "draft"
 """Name of the file that is being copied. Only the process with the lock of the folder writes this file."""
 
@@ -248,12 +251,12 @@ def remote_folder(address: str) -> Callable[[str, bytes], None]:
 
 
 def copies_folder() -> Path:
-    """Return the folder of local copies, `shards` in $UNIFIER_CACHE or in the user's cache."""
+    """Return the folder of local copies, `SHARDS` in $UNIFIER_CACHE or in the user's cache."""
     given = os.environ.get("UNIFIER_CACHE")
     root = user_cache() if given in (None, "", "off") else Path(given)
     if root is None:
         raise InputError("there is no home folder for copies of shards: set UNIFIER_CACHE to a folder")
-    return _create(root / "shards")
+    return _create(root / SHARDS)
 
 
 @cache

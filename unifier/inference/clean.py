@@ -1,4 +1,4 @@
-"""The cache of encoded data: its size, and its removal."""
+"""The cache of encoded data and of copied shards: its size, and its removal."""
 
 import re
 from pathlib import Path
@@ -6,11 +6,15 @@ from shutil import rmtree
 from typing import NamedTuple, final
 
 from unifier.data.cache import DRAFT_PREFIX, cache_folder
+from unifier.data.shard_folder import SHARDS
 from unifier.folders import remove_unlocked
 from unifier_tokenizers import InputError
 
 ENTRY_NAME = re.compile(r"[0-9a-f]{32}")
 """The name of an entry's folder. Other files in the cache's folder belong to the user."""
+
+COPY_NAME = re.compile(r"[0-9a-f]{64}")
+"""The name of a copied shard, which is its hash."""
 
 
 @final
@@ -42,13 +46,20 @@ def clear_cache() -> CacheSize:
     folder = measure_cache().folder
     remove_unlocked(folder, DRAFT_PREFIX)
     for entry in _entries(folder):
-        rmtree(entry, ignore_errors=True)
+        if entry.is_dir():
+            rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
     return measure_cache()
 
 
 def _entries(folder: Path) -> list[Path]:
-    return [path for path in folder.glob("*/") if ENTRY_NAME.fullmatch(path.name) and not path.is_symlink()]
+    """Return the folders of encoded data, and the copies of shards beside the folder of the cache."""
+    encoded = [path for path in folder.glob("*/") if ENTRY_NAME.fullmatch(path.name) and not path.is_symlink()]
+    shards = [path for path in (folder.parent / SHARDS).glob("*") if COPY_NAME.fullmatch(path.name)]
+    return encoded + shards
 
 
 def _size(entry: Path) -> int:
-    return sum(path.lstat().st_size for path in entry.rglob("*") if not path.is_dir())
+    files = [entry] if entry.is_file() else [path for path in entry.rglob("*") if not path.is_dir()]
+    return sum(path.lstat().st_size for path in files)
