@@ -13,7 +13,7 @@ from unifier_tokenizers import Tokens
 CENTER_RADIUS = 1.0
 """A token learns a box whose center is at most this number of patches away, in rows and in columns (see FCOS)."""
 
-PRIOR = 0.01
+OBJECT_PRIOR = 0.01
 """The first probability of each class of a token (Lin et al. 2017, section 4.1)."""
 
 IOU_WEIGHT = 2.0
@@ -46,7 +46,7 @@ class TokenDetectionHead(DetectionHead):
         super().__init__(labels, dim, patch=patch)
         self.hidden = nn.Sequential(nn.Linear(dim, dim), nn.GELU())
         self.score, self.box = nn.Linear(dim, len(self.labels)), nn.Linear(dim, 4)
-        nn.init.constant_(self.score.bias, -torch.logit(torch.tensor(1 - PRIOR)).item())
+        nn.init.constant_(self.score.bias, -torch.logit(torch.tensor(1 - OBJECT_PRIOR)).item())
 
     def boxes(self, tokens: Tokens) -> tuple[Tensor, Tensor, Tensor]:
         """Return logits (B, N, C), corners (B, N, 4) and centers of patches (B, N, 2) as x and y, in pixels."""

@@ -14,7 +14,7 @@ from unifier.heads.forecasting import ForecastingHead
 from unifier.report.plot_series import SeriesPanel, draw_series
 from unifier.report.plot_style import figures_folder
 
-NUM_WINDOWS = 6
+NUM_FORECASTS = 6
 """Number of test windows in a figure."""
 
 
@@ -31,7 +31,7 @@ def draw_forecasts(tasks: Mapping[str, Task], predictions: Mapping[str, Mapping[
             continue
         examples, indices = open_split(task.source, "test"), sorted(predictions[name])
         panels: list[SeriesPanel] = []
-        for number, row in enumerate(spread_indices(len(indices), NUM_WINDOWS)):
+        for number, row in enumerate(spread_indices(len(indices), NUM_FORECASTS)):
             past, future = examples[indices[row]]
             channel = number % len(past)
             seen, true = np.asarray(past)[channel], np.asarray(future.values)[channel]
