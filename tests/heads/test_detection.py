@@ -75,7 +75,7 @@ def test_head_overfits_a_batch(kind: type[DetectionHead], tmp_path: Path) -> Non
     found = network.predict("boxes", raw)
     scores = head.checked_metrics(found, [example.target for example in EXAMPLES])
     assert min(scores["ap50"], scores["ap50_bright"], scores["ap50_dark"]) > 80
-    assert "dark" in head.describe(found[1])
+    assert "dark" in head.list_objects(found[1])
     write_model(tmp_path, StoredModel("m", trunk, {"boxes": task}, 64, {}), "")  # pyright: ignore[reportArgumentType]
     stored = read_model(tmp_path)
     again = Network(stored.trunk, stored.tasks).eval().predict("boxes", raw)
@@ -133,6 +133,8 @@ def test_average_precision_of_known_boxes() -> None:
     shifted = head.checked_metrics(moved, targets)
     assert shifted["ap50"] == pytest.approx(100)
     assert shifted["ap"] < 95
+    assert head.describe(perfect[0]) == head.describe_target(targets[0]) == "1 bright, 1 dark"
+    assert head.list_objects(perfect[1]) == "dark 1.00 (1, 1, 6, 12)"
     swapped = [found._replace(labels=1 - found.labels) for found in perfect]
     assert head.checked_metrics(swapped, targets)["ap50"] == 0
     nothing = [FoundBoxes(torch.zeros(0, 4), torch.zeros(0, dtype=torch.long), torch.zeros(0)) for _ in targets]

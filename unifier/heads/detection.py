@@ -145,6 +145,12 @@ class DetectionHead(Head):
         return {name: 100 * max(score, 0.0) for name, score in scores.items()}  # COCO's -1 means no true object.
 
     def describe(self, prediction: FoundBoxes) -> str:
+        """Return the numbers of objects with a score of at least `MIN_SCORE`, such as "12 RBC, 1 WBC"."""
+        counts = torch.bincount(prediction.labels[prediction.scores >= MIN_SCORE], minlength=len(self.labels)).tolist()
+        named = zip(counts, self.labels, strict=True)
+        return ", ".join(f"{count} {label}" for count, label in named if count) or "no objects"
+
+    def list_objects(self, prediction: FoundBoxes) -> str:
         """Return the objects with a score of at least `MIN_SCORE`, such as "RBC 0.93 (12, 40, 55, 83)"."""
         rows = zip(*(part.tolist() for part in prediction), strict=True)
         return "; ".join(

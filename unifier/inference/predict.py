@@ -19,6 +19,7 @@ from torch import Tensor
 from unifier.files import create_temporary, print_status
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.ctc import CTCHead
+from unifier.heads.detection import DetectionHead
 from unifier.heads.forecasting import ForecastingHead
 from unifier.heads.head import Head
 from unifier.heads.language_modeling import LanguageModelingHead
@@ -231,6 +232,8 @@ def answers_of(head: Head, prediction: Any, top_k: int | None = None) -> list[La
     if isinstance(head, ForecastingHead):
         channels = ["; ".join(f"{number:.6g}" for number in channel) for channel in prediction.tolist()]
         return [LabelProbability(" | ".join(channels), None)]
+    if isinstance(head, DetectionHead):
+        return [LabelProbability(head.list_objects(prediction), None)]
     if not isinstance(head, ClassificationHead | TaggingHead):
         return [LabelProbability(head.describe(prediction), None)]
     probabilities: Tensor = prediction
