@@ -2,14 +2,15 @@
 
 import shutil
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.serving.conftest import make_model, picture, running, sound
-from tests.small_models import LABELS
+from tests.serving.conftest import picture, running, sound
+from tests.small_models import LABELS, small_model
 from unifier import Model
 from unifier.data.inputs import ImageReader
 
@@ -26,7 +27,9 @@ DROP = """([element, bytes]) => {
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return make_model("picture", "sound", "text", "translation", "mixture", "caption")
+    stored = small_model("picture", "sound", "text", "translation", "mixture", "caption", longest=32)
+    masks = small_model("segmentation", longest=32)  # Another task would change the random weights of the trunk.
+    return Model(replace(stored, tasks={**stored.tasks, **masks.tasks}), Path("model"))
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +93,22 @@ def test_picture_is_chosen_or_dropped_and_its_attention_is_drawn(page: Page, mod
     page.evaluate(DROP, [page.query_selector(".drop"), list(picture(seed))])
     other = best_label(model, "picture", ImageReader()(Path("p"), {Path("p"): picture(seed)}))
     expect(page.locator("#best")).to_contain_text(other)
+
+
+def test_mask_is_drawn_on_the_picture(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "one.png").write_bytes(picture(1))
+    page.select_option("#task", "segmentation")
+    page.set_input_files("input[type=file]", tmp_path / "one.png")
+    expect(page.locator("#best li")).to_have_count(2)
+    canvas = page.locator(".picture canvas")
+    mask = canvas.evaluate("canvas => canvas.toDataURL()")
+    assert canvas.evaluate(PAINTED)
+    page.get_by_label("Mask").focus()
+    page.keyboard.press("ArrowDown")
+    assert canvas.evaluate("canvas => canvas.toDataURL()") != mask
+    assert canvas.evaluate(PAINTED)
+    page.keyboard.press("ArrowDown")
+    assert not canvas.evaluate(PAINTED)
 
 
 def test_translation_is_stepped_through_by_keyboard(page: Page, model: Model) -> None:

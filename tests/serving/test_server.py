@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 import time
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import requests
 import torch
@@ -228,6 +229,20 @@ def test_pictures_of_one_file_format_or_many(model: Model, address: str) -> None
     many = post(address, {"task": "picture", "inputs": [as_json, BASE64], "top_k": 1}).json()["predictions"]
     assert [len(each["labels"]) for each in many] == [1, 1]
     assert many[0]["labels"] == as_file.json()["predictions"][0]["labels"][:1]
+
+
+def test_mask_has_the_size_of_its_picture() -> None:
+    model, files = make_model("segmentation"), [picture(0), picture(2)]
+    with running(model) as address:
+        response = post(address, {"inputs": [b64encode(file).decode() for file in files]})
+    for file, prediction in zip(files, response.json()["predictions"], strict=True):
+        pixels = read("picture", file)
+        (mask,) = model.predictions([pixels])
+        height, width = pixels.shape[:2]
+        answer = np.array(Image.open(BytesIO(b64decode(prediction["mask"]["png"]))))
+        assert np.array_equal(answer, mask.numpy()[:height, :width])
+        shares = [(answer == c).mean() for c in range(len(LABELS))]
+        assert [each["share"] for each in prediction["mask"]["classes"]] == pytest.approx(shares)
 
 
 def test_lines_of_a_text_file(model: Model, address: str) -> None:

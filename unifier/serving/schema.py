@@ -36,11 +36,29 @@ class LabelAnswer(BaseModel):
 
 
 @final
+class ClassArea(BaseModel):
+    """A class of a mask, with the color and the share of the picture's pixels."""
+
+    label: str
+    color: tuple[int, int, int] = Field(description="Red, green and blue, from 0 to 255.")
+    share: float
+
+
+@final
+class MaskAnswer(BaseModel):
+    """The class of each pixel of the prepared picture."""
+
+    png: str = Field(description="A PNG file in base64. The value of a pixel is the index of the pixel's class.")
+    classes: list[ClassArea] = Field(description="The classes by index. The first class is the background.")
+
+
+@final
 class Prediction(BaseModel):
     """The prediction for one input."""
 
     labels: list[LabelAnswer] | None = Field(default=None, description="The labels, most probable first.")
     text: str | None = Field(default=None, description="The answer of a task without labels.")
+    mask: MaskAnswer | None = Field(default=None, description="The mask of a task that segments pictures.")
     attention: InputAttention | None = Field(default=None, description="The attention that each token receives.")
     size: tuple[int, int] | None = Field(default=None, description="Width and height of the prepared picture.")
     tokens: list[str] | None = Field(default=None, description="The tokens of the input text.")

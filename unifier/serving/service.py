@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unifier.data.inputs import AudioReader, ImageReader, InputReader, MixtureReader, TextReader
 from unifier.heads.classification import ClassificationHead, TaggingHead
+from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import describe_labels
 from unifier.inference.explain import explain_attention, explain_texts
@@ -19,7 +21,8 @@ from unifier.inference.model import Model
 from unifier.inference.predict import answers_of
 from unifier.inference.stream import encode_input
 from unifier.serving.batching import Batcher
-from unifier.serving.schema import LabelAnswer, PredictAnswer, Prediction, PredictRequest
+from unifier.serving.schema import ClassArea, LabelAnswer, MaskAnswer, PredictAnswer, Prediction, PredictRequest
+from unifier.training.mask_figures import class_colors, overlay_of
 from unifier_tokenizers import InputError, PretrainedTextTokenizer, SubwordTokenizer, Units, WordTokenizer
 
 MAX_INPUTS = 256
@@ -43,8 +46,8 @@ class PredictionJob(NamedTuple):
     inputs: list[Units]
     top_k: int | None
     explain: bool
-    size: tuple[int, int] | None
-    """The width and height in pixels, if the last input is a picture."""
+    sizes: Sequence[tuple[int, int]]
+    """The width and height of each input in pixels, if the inputs are pictures."""
     texts: Sequence[str | Mapping[str, Any]] = ()
     """The inputs, if the inputs are texts or mappings."""
 
@@ -89,7 +92,7 @@ class PredictionService:
             raise InputError(f"top_k={request.top_k}: the task {name} has no labels; leave out top_k")
         if len(contents) > (most := 1 if request.explain else MAX_INPUTS):
             raise InputError(f"{len(contents)} inputs, but at most {most} are possible: send several requests")
-        units, texts, size = list[Units](), list[str | Mapping[str, Any]](), None
+        units, texts, sizes = list[Units](), list[str | Mapping[str, Any]](), list[tuple[int, int]]()
         for number, content in enumerate(contents):
             place = f"input {number}: " if len(contents) > 1 else ""
             try:
@@ -102,9 +105,8 @@ class PredictionService:
                 raise InputError(f"{place}{encoded}") from encoded
             units.append(encoded)
             texts += [value] if isinstance(value, str | Mapping) else []
-            if isinstance(value, np.ndarray):
-                size = value.shape[1], value.shape[0]
-        return PredictionJob(name, units, request.top_k, request.explain, size, texts)
+            sizes += [(value.shape[1], value.shape[0])] if isinstance(value, np.ndarray) else []
+        return PredictionJob(name, units, request.top_k, request.explain, sizes, texts)
 
     def _choose_task(self, task: str | None) -> str:
         if task is None and len(self.kinds) > 1:
@@ -167,11 +169,15 @@ class PredictionService:
         else:
             text = describe_labels(head, task.tokenizer, job.texts[number], result) if job.texts else None
             prediction = Prediction(text=text or head.describe(result))
+            if isinstance(head, SegmentationHead):
+                width, height = job.sizes[number]
+                prediction.mask = _mask_answer(result.numpy()[:height, :width], head.labels)
+                prediction.text = head.describe(result[:height, :width])
         if job.explain:
             (units,) = job.inputs
             text = task.reader.prepare(job.texts[number]) if job.texts and isinstance(job.texts[number], str) else ""
             prediction.attention = explain_attention(self.model, job.task, units, text)
-            prediction.size = job.size
+            prediction.size = job.sizes[0] if job.sizes else None
             if isinstance(task.tokenizer, SubwordTokenizer | PretrainedTextTokenizer):
                 prediction.tokens = task.tokenizer.vocabulary.tokens(units.values.tolist())
             if isinstance(task.tokenizer, WordTokenizer):
@@ -179,6 +185,17 @@ class PredictionService:
             if isinstance(head, TextGenerationHead):
                 prediction.texts = explain_texts(self.model, job.task, units, NUM_TEXTS)
         return prediction
+
+
+def _mask_answer(mask: NDArray[np.uint8], labels: Sequence[str]) -> MaskAnswer:
+    """Return the answer with a mask (H, W) of class indices."""
+    colors = class_colors(len(labels)).tolist()
+    shares = (np.bincount(mask.ravel(), minlength=len(labels)) / mask.size).tolist()
+    areas = [
+        ClassArea(label=label, color=color, share=share)
+        for label, color, share in zip(labels, colors, shares, strict=True)
+    ]
+    return MaskAnswer(png=base64.b64encode(overlay_of(mask, len(labels))).decode(), classes=areas)
 
 
 def _kind(reader: InputReader) -> Kind | None:

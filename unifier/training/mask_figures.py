@@ -1,6 +1,7 @@
 """Pictures of masks: a mask laid over its picture, and a mask as a PNG file."""
 
 import colorsys
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,14 @@ def lay_over(picture: NDArray[np.uint8], mask: NDArray[np.uint8], num_classes: i
     is_outline = np.any([neighbor != mask for neighbor in neighbors], axis=0)
     share = np.where(mask > 0, np.where(is_outline, 1.0, FILL), 0.0)[:, :, None]
     return (share * colors + (1 - share) * base).round().astype(np.uint8)
+
+
+def overlay_of(mask: NDArray[np.uint8], num_classes: int) -> bytes:
+    """Return a mask (H, W) as a PNG file with the index of each pixel's class. The background is transparent."""
+    image = Image.fromarray(mask)
+    image.putpalette(class_colors(num_classes).tobytes())
+    image.save(file := BytesIO(), "PNG", optimize=True, transparency=0)
+    return file.getvalue()
 
 
 def save_mask(path: Path, mask: NDArray[np.uint8], num_classes: int) -> None:
