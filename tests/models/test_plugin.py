@@ -43,11 +43,13 @@ import torch
 from notes.parts import NoteTokenizer, PitchHead
 from unifier import Network, create_trunk
 from unifier.data.inputs import reader_of
+from unifier.models.card import _use
 from unifier.models.folder import ModelTask, StoredModel, write_model
 tokenizer = NoteTokenizer(16, scale=2.0)
 tasks = {"pitch": ModelTask(tokenizer, PitchHead(16), reader_of(None, tokenizer), 9)}
 trunk = create_trunk("transformer", 16, 1, 2, 16)
-write_model(Path("model"), StoredModel("notes", trunk, tasks, 256, {}), "card")
+model = StoredModel("notes", trunk, tasks, 256, {})
+write_model(Path("model"), model, "\\n".join(_use(model)))
 print(Network(trunk, tasks).eval().predict("pitch", [[1, 2, 3]]))
 """
 LOAD = "import unifier; print([*unifier.load(*__import__('sys').argv[1:]).predictions([[1, 2, 3]])])"
@@ -75,6 +77,9 @@ def test_plugin_loads_by_its_entry_point(tmp_path: Path) -> None:
 
     written = run(WRITE, tmp_path)
     model = (tmp_path / "model").rename(other / "renamed")
+    card = (model / "README.md").read_text()
+    assert "pip install unifier-torch notes-of-music" in card
+    assert "classes=" not in card
     loaded = run(LOAD, other, str(model))
     assert (loaded.stdout, loaded.returncode) == (written.stdout, 0), loaded.stderr + written.stderr
     with pytest.raises(InputError, match="notes-of-music"):  # This process lacks the package.

@@ -12,6 +12,7 @@ from unifier.models.config import class_path, is_own
 from unifier.models.folder import ModelTask, StoredModel
 from unifier.models.preprocessing import Names, describe_preprocessing
 from unifier.models.tags import pipeline_tag, run_tags
+from unifier.plugins import plugin_package
 from unifier_tokenizers import (
     ItemTokenizer,
     Mixture,
@@ -101,18 +102,20 @@ def _input(tokenizer: Tokenizer) -> tuple[str, str]:
 def _use(model: StoredModel) -> list[str]:
     name, task = next(iter(model.tasks.items()))
     parts = [model.trunk, *(part for task in model.tasks.values() for part in (task.tokenizer, task.head))]
-    own = dict.fromkeys(type(part).__name__ for part in parts if not is_own(class_path(type(part))))
+    others = {type(part): plugin_package(type(part)) for part in parts if not is_own(class_path(type(part)))}
+    own = [cls.__name__ for cls, package in others.items() if package is None]
+    packages = ["unifier-torch", *dict.fromkeys(package for package in others.values() if package is not None)]
     classes = f", classes=[{', '.join(own)}]" if own else ""
     chosen = f", task={_quote(name)}" if len(model.tasks) > 1 else ""
     example = f'"a {MASK} text"' if isinstance(task.head, MaskedLanguageModelingHead) else _input(task.tokenizer)[1]
     method = "embed" if isinstance(task.head, MaskedReconstructionHead) else "predict"
     return [
         "```python",
-        "import unifier as uf  # pip install unifier-torch",
+        f"import unifier as uf  # pip install {' '.join(packages)}",
         f'model = uf.load("path/to/this/folder"{classes})  # or "hub:USER/NAME"',
         f"print({'*' if method == 'embed' else ''}model.{method}([{example}]{chosen}))",
         "```",
-        *(["", f"The classes {', '.join(own)} are not part of unifier."] if own else []),
+        *(["", f"The classes {', '.join(own)} are in no installed package."] if own else []),
     ]
 
 
