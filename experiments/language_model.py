@@ -104,9 +104,9 @@ def _refuse(kind: str, **given: object) -> None:
 
 def _next_pixel(pictures: uf.Source, side: int, grays: int, trunk: TrunkConfig) -> uf.Task:
     """Return the task of predicting each pixel of a picture from the pixels above it and to its left."""
-    tokenizer = uf.PixelTokenizer(
-        trunk.dim, side=side, grays=grays, positions=trunk.input_positions, dropout=trunk.dropout
-    )
+    # Rotary positions are relative, but a pixel's gray depends on its place in the picture.
+    positions = "learned" if trunk.positions == "rotary" else trunk.input_positions
+    tokenizer = uf.PixelTokenizer(trunk.dim, side=side, grays=grays, positions=positions, dropout=trunk.dropout)
     nats = uf.fitted("independent-pixels", lambda: independent_pixel_nats(pictures, tokenizer))
     head = uf.LanguageModelingHead(grays, trunk.dim, unit="pixel", context=side**2)
     return uf.Task(GrayPictures(pictures, nats), tokenizer, head, objective=uf.NextToken())

@@ -10,6 +10,7 @@ import torch
 
 import unifier as uf
 from benchmarks.pixel_floors import data_bytes, png, png_floors
+from tests.experiments.test_recipes import build, only_task
 from unifier.data.source import score_range_of
 from unifier.datasets import Digits, GrayPictures, independent_pixel_nats
 from unifier_tokenizers import InputError, PixelTokenizer
@@ -77,3 +78,11 @@ def test_settings_of_texts_are_refused_for_pictures(given: dict[str, Any], messa
         load_experiment("language_model")(data="embedded", **given)
     with pytest.raises(InputError, match="side=8"):
         load_experiment("language_model")(side=8)
+
+
+@pytest.mark.parametrize(("positions", "expected"), [("rotary", "learned"), ("sinusoid", "sinusoid")])
+def test_recipe_adds_learned_positions_to_rotary_positions(positions: str, expected: str) -> None:
+    settings: dict[str, Any] = {"dim": 16, "depth": 1, "heads": 2, "steps": 1, "side": 4, "positions": positions}
+    tokenizer = only_task(build("language_model", data="embedded", **settings)).tokenizer
+    assert isinstance(tokenizer, PixelTokenizer)
+    assert tokenizer.encoding.kind == expected
