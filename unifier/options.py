@@ -56,7 +56,7 @@ from unifier_tokenizers import (
     vector_words,
 )
 from unifier_tokenizers.audio import AudioTokenizer
-from unifier_tokenizers.errors import check_choice
+from unifier_tokenizers.errors import check_choice, check_share
 from unifier_tokenizers.normalization import Normalization
 from unifier_tokenizers.stems import StemKind
 from unifier_tokenizers.text import Level
@@ -488,6 +488,7 @@ class MaskedTextConfig:
             InputError: If a setting does not belong to the objective.
         """
         check_choice("objective", self.objective, ("masked", "replaced", "spans"))
+        check_share("hidden_share", self.hidden_share)
         words = check_choice("unit", self.unit, ("subwords", "words")) == "words"
         if words and (residues or self.objective != "masked"):
             raise InputError("unit=words: only objective=masked hides words, and proteins have no words; leave it out")
@@ -560,8 +561,7 @@ class MaskedPatchesConfig:
         augmentation: Augmentation | None = None,
     ) -> Task:
         """Create a task, or raise InputError if the tokenizer's patches or frames cannot be hidden."""
-        if not 0 < self.hidden_patches < 1:
-            raise InputError(f"hidden_patches={self.hidden_patches}: a share above 0 and below 1 is expected")
+        check_share("hidden_patches", self.hidden_patches)
         objective = MaskedPatches(tokenizer, self.hidden_patches)
         head = MaskedReconstructionHead(
             objective.num_values, tokenizer.dim, width=self.decoder_width, depth=self.decoder_depth

@@ -37,8 +37,9 @@ def test_settings_of_another_modality_are_refused() -> None:
     for setting in ({"vocabulary": 300}, {"sound.patch": (16, 16)}):
         with pytest.raises(uf.InputError, match=r"data=embedded: the settings of (text|sound)"):
             build("pretrain", data="embedded", **SMALL, **setting)
-    with pytest.raises(uf.InputError, match=r"hidden_patches=1\.5"):
-        build("pretrain", data="embedded", hidden_patches=1.5, **SMALL)
+    for share in (0.0, 1.5, math.nan):
+        with pytest.raises(uf.InputError, match=f"hidden_patches={share}"):
+            build("pretrain", data="embedded", hidden_patches=share, **SMALL)
 
 
 def test_subset_of_labels_has_the_given_size() -> None:

@@ -58,7 +58,7 @@ def test_both_formats_have_equal_examples_and_contexts_are_in_one_split(tmp_path
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"answers": ["berlin"]}, "line 3: the context has no answer 'berlin'"),
+        ({"answers": ["berlin"]}, "line 3: the context has no answer 'berlin': correct"),
         ({"answers": [{"text": "rome", "answer_start": 2}]}, "line 3: the context has no answer 'rome' at character 2"),
         ({"answers": [{"text": "rome", "answer_start": 10**6}]}, "line 3: the context has no answer"),
         ({"answers": []}, "line 3: the question has no answers"),

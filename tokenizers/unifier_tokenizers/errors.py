@@ -37,6 +37,13 @@ def check_choice(name: str, value: str | int, options: Sequence[Option]) -> Opti
     raise InputError(f"there is no {name} {value!r}: choose one of {', '.join(map(str, options))}")
 
 
+def check_share(name: str, value: float) -> float:
+    """Return the value, or raise InputError unless the value is above 0 and below 1."""
+    if not 0 < value < 1:
+        raise InputError(f"{name}={value}: a share above 0 and below 1 is expected")
+    return value
+
+
 def check_fraction(name: str, value: float) -> float:
     """Return the value, or raise InputError if the value is below 0, or is 1 or more."""
     if not 0 <= value < 1:

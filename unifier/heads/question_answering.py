@@ -180,7 +180,8 @@ def word_span(context: str, begin: int, text: str) -> tuple[int, int]:
         InputError: The answer is empty, or the context does not have the answer at this place.
     """
     if not text.strip() or context[begin : begin + len(text)] != text or begin < 0:
-        raise InputError(f"the context has no answer {text[:50]!r} at character {begin}: correct the answer")
+        place = f" at character {begin}" if begin >= 0 else ""
+        raise InputError(f"the context has no answer {text[:50]!r}{place}: correct the answer")
     words = [*WORD_START.finditer(context)]
     inside = [k for k, word in enumerate(words) if word.start() < begin + len(text) and word.end() > begin]
     return inside[0], inside[-1]

@@ -11,6 +11,7 @@ from torch import Tensor
 from unifier.data.dataloader import Batch, Lengths, Objective
 from unifier.heads.head import IGNORE_INDEX
 from unifier_tokenizers import NO_POSITION, InputError, Units
+from unifier_tokenizers.errors import check_share
 
 
 @final
@@ -25,8 +26,7 @@ class MaskedItems(Objective):
 
     def __init__(self, num_items: int, share: float = 0.2) -> None:
         """Store the number of items in the catalog, and the share of the items that are hidden in training."""
-        if not 0 < share < 1:
-            raise InputError(f"share={share}: a share of hidden items above 0 and below 1 is expected")
+        check_share("share", share)
         self.mask_item, self.share = num_items + 1, share
 
     def check(self, units: Units) -> None:

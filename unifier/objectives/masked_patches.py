@@ -21,6 +21,7 @@ from unifier_tokenizers import (
     Tokenizer,
     Units,
 )
+from unifier_tokenizers.errors import check_share
 from unifier_tokenizers.stems import LinearProjection
 
 
@@ -40,8 +41,7 @@ class MaskedPatches(Objective):
     """The share of the tokens of an example that are hidden. Class tokens are always visible, and are not counted."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.share < 1:
-            raise InputError(f"share={self.share}: a share of hidden patches above 0 and below 1 is expected")
+        check_share("share", self.share)
         tokenizer = self.tokenizer
         if not isinstance(tokenizer, PatchTokenizer | FrameTokenizer | SeriesTokenizer):
             raise InputError(

@@ -11,6 +11,7 @@ from torch import Tensor
 from unifier.data.dataloader import Batch, Lengths, Objective
 from unifier.heads.masked_language_modeling import find_mask
 from unifier_tokenizers import NO_POSITION, InputError, Units, Vocabulary, pad_columns
+from unifier_tokenizers.errors import check_share
 
 
 @final
@@ -32,8 +33,7 @@ class MaskedSpans(Objective):
             share: The share of the tokens of an example that are hidden.
             mean_length: The mean number of tokens of a span.
         """
-        if not 0 < share < 1:
-            raise InputError(f"share={share}: a share of hidden tokens above 0 and below 1 is expected")
+        check_share("share", share)
         if not 1 <= mean_length < np.inf:
             raise InputError(f"mean_length={mean_length}: a span has at least one token; give a number of at least 1")
         self.share, self.mean_length, self.mask_id = share, mean_length, find_mask(vocabulary)

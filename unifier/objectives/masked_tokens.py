@@ -12,6 +12,7 @@ from unifier.data.dataloader import Batch, Lengths, Objective
 from unifier.heads.head import IGNORE_INDEX
 from unifier.heads.masked_language_modeling import find_mask
 from unifier_tokenizers import InputError, Units, Vocabulary
+from unifier_tokenizers.errors import check_share
 from unifier_tokenizers.text import PAD
 from unifier_tokenizers.words import MAX_PIECES
 
@@ -37,8 +38,7 @@ class MaskedTokens(Objective):
             mask_share: The share of the hidden tokens that are replaced by "<mask>".
             random_share: The share of the hidden tokens that are replaced by a random entry.
         """
-        if not 0 < share < 1:
-            raise InputError(f"share={share}: a share of hidden tokens above 0 and below 1 is expected")
+        check_share("share", share)
         if min(mask_share, random_share) < 0 or not 0 < mask_share + random_share <= 1:
             raise InputError(
                 f"mask_share={mask_share}, random_share={random_share}: two shares with a sum above 0 and at most 1 "
