@@ -674,16 +674,17 @@ def act_serve(options: argparse.Namespace) -> None:
     from unifier_tokenizers import InputError
 
     try:
-        from unifier.serving.server import ServerOptions, listen, serve
+        from unifier.serving.server import ServerOptions, create_app, listen, serve
     except ModuleNotFoundError as error:
         raise InputError(f'{error.name} is not installed: pip install "unifier-torch[serve]"') from error
     names = ("host", "port", "max_bytes", "max_seconds", "max_requests")
     settings = ServerOptions(**{name: value for name in names if (value := getattr(options, name)) is not None})
     with listen(settings) as listener:
         model = _open_model(options)
+        app = create_app(model, options.task, settings)  # The address is not printed for a model that is refused.
         host, port = listener.getsockname()[:2]
         _print_line(f"serving {model.name} on http://{f'[{host}]' if ':' in host else host}:{port} (Ctrl-C ends)")
-        serve(model, options.task, listener, settings)
+        serve(app, listener)
 
 
 def _write_utf8() -> None:

@@ -104,18 +104,9 @@ def listen(options: ServerOptions) -> socket.socket:
     return listener
 
 
-def serve(model: Model, task: str | None, listener: socket.socket, options: ServerOptions) -> None:
-    """Serve a model until the process receives SIGINT or SIGTERM.
-
-    Args:
-        model: The model.
-        task: The only task that is served, or None for all tasks.
-        listener: The socket that `listen` has opened.
-        options: The options of the server.
-    """
-    config = uvicorn.Config(
-        create_app(model, task, options), log_level="warning", limit_concurrency=MAX_CONNECTIONS, server_header=False
-    )
+def serve(app: FastAPI, listener: socket.socket) -> None:
+    """Serve the application of `create_app` on the socket of `listen` until the process receives SIGINT or SIGTERM."""
+    config = uvicorn.Config(app, log_level="warning", limit_concurrency=MAX_CONNECTIONS, server_header=False)
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listener])
 

@@ -70,7 +70,10 @@ class PredictionService:
         kinds = {name: _kind(model.tasks[name].reader) for name in names}
         self.model, self.kinds = model, {name: kind for name, kind in kinds.items() if kind is not None}
         if not self.kinds:
-            raise InputError(f"{model.name}: no task reads texts, pictures or sounds (tasks: {', '.join(names)})")
+            raise InputError(
+                f"{model.name}: no task reads texts, pictures or sounds (tasks: {', '.join(names)}); use `unifier "
+                "predict` or `unifier generate`"
+            )
         # A tokenizer need not be safe for threads. Two threads that first import torchaudio can both fail.
         self._encoding = threading.Lock()
         self._batcher = Batcher[PredictionJob, PredictAnswer](self._compute)
