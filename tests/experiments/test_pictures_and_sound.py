@@ -3,17 +3,22 @@
 import io
 import json
 import tarfile
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
 from PIL import Image
 
-from unifier.cli import main
+import unifier as uf
+from unifier.config import list_experiments
 from unifier.datasets.cifar10 import CIFAR10
 from unifier.datasets.esc import ESC_FOLDERS
+from unifier.experiment import Trainable
+from unifier.trials.plan import plan_trials
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -40,22 +45,41 @@ def data(root: Path) -> Path:
     return root
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
-def test_trunk_goes_both_ways_beside_its_controls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = ["dim=16", "depth=1", "tokens=512", "batch_tokens=256", "seeds=0"]
-    places = ["--data", str(data(tmp_path)), "--out", str(tmp_path / "runs"), "--track", "off"]
-    assert main(["run", str(EXPERIMENT), *settings, *places]) == 0
-    found = json.loads((Path(capsys.readouterr().out.splitlines()[-1]) / "comparison.json").read_text())
-    assert found["status"] == "finished"
-    assert found["problems"] == []
-    rows = {(row["experiment"], row["start"], row["shuffled"], row["trainable"]) for row in found["rows"]}
-    expected: set[tuple[object, ...]] = set()
+def both_ways(*, trainable: tuple[Trainable, ...] = ("norms",)) -> uf.Comparison:
+    """Compare small models with one seed."""
+    recipe = list_experiments(EXPERIMENT)["pictures_and_sound"]
+    trunk, training = (recipe.__globals__[name] for name in ("TRUNK", "TRAINING"))
+    small = replace(training, tokens=512, batch_tokens=256)
+    comparison = recipe(trunk=replace(trunk, dim=16, depth=1), training=small, seeds=(0,))
+    assert isinstance(comparison, uf.Comparison)
+    return replace(comparison, trainable=trainable)
+
+
+def conditions(*trainable: Trainable) -> set[tuple[object, ...]]:
+    """Return the conditions of both experiments: solo, and a random, a trained and a shuffled trunk."""
+    found: set[tuple[object, ...]] = {("photographs", None, False, "all"), ("noises", None, False, "all")}
     for name, other in (("photographs", "noises"), ("noises", "photographs")):
-        starts = (
-            (None, False),
-            (other, False),
-            (other, True),
-        )  # The first is solo or a random trunk.
-        expected |= {(name, *start, tuned) for start, tuned in product(starts, ("none", "norms", "all"))}
-    assert (len(found["rows"]), rows) == (len(expected), expected)
+        starts = ((None, False), (other, False), (other, True))
+        found |= {(name, *start, tuned) for start, tuned in product(starts, trainable)}
+    return found
+
+
+def condition(row: dict[str, Any]) -> tuple[object, ...]:
+    return row["experiment"], row["start"], row["shuffled"], row["trainable"]
+
+
+def test_every_condition_is_planned() -> None:
+    recipe = list_experiments(EXPERIMENT)["pictures_and_sound"](seeds=(0,))
+    assert isinstance(recipe, uf.Comparison)
+    planned = [condition(trial.row()) for trial in plan_trials(recipe)]
+    assert (len(planned), set(planned)) == (18, conditions("none", "norms", "all"))
+
+
+@pytest.mark.slow
+def test_trunk_goes_both_ways_beside_its_controls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNIFIER_DATA", str(data(tmp_path)))
+    uf.run(both_ways, out=tmp_path / "runs", track="off")
+    (path,) = tmp_path.rglob("comparison.json")
+    found = json.loads(path.read_text())
+    assert (found["status"], found["problems"]) == ("finished", [])
+    assert {condition(row) for row in found["rows"]} == conditions("norms")
