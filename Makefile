@@ -28,7 +28,7 @@ test-extras: .venv/installed  ## the server, and the pages in a browser; root in
 		if [ "$$(id -u)" != 0 ]; then echo 'No chromium on the PATH: run "apt-get install chromium" as root.' >&2; exit 1; fi; \
 		apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium; \
 	fi
-	.venv/bin/python -m pytest --quiet -m 'browser or extras'
+	$(PYTEST) --dist loadfile -m 'browser or extras'  # The tests of a file share servers and processes.
 
 lint: .venv/installed  ## style, and the first words of docstrings
 	.venv/bin/ruff check .
