@@ -1,6 +1,5 @@
 """Detection: the objects of a picture, each with a box and a class."""
 
-from dataclasses import replace
 from typing import Literal
 
 import unifier as uf
@@ -11,7 +10,6 @@ from unifier.options import ImageFrontend, TrunkConfig
 FRONTEND = ImageFrontend(patch=16, stem="strided")
 TRUNK = TrunkConfig(dim=128, depth=4, heads=4, ffn_dim=512, dropout=0.1, positions="rotary")
 TRAINING = uf.Training(optimizer="muon", learning_rate=5e-3, precision="bf16", batch_tokens=2400)
-EPOCHS = 100.0
 QUERIES = 50
 
 
@@ -48,8 +46,7 @@ def detection(
         )
     augmentation = FlipWithBoxes(tokenizer) if flip else None
     task = uf.Task(source, tokenizer, finder, augmentation=augmentation)
-    if not training.budget and training.seconds is None:
-        training = replace(training, epochs=EPOCHS)
+    training = training.sized_for(source, source.name)
     return uf.Experiment(trunk.build(), {source.name: task}, training)
 
 

@@ -4,7 +4,8 @@ import unifier as uf
 from unifier.datasets import WordVectorTexts, create_plain_text_dataset
 from unifier.options import learn_words
 
-TRAINING = uf.Training(optimizer="adamw", learning_rate=0.01, batch_tokens=4096, epochs=20, num_validations=10)
+TRAINING = uf.Training(optimizer="adamw", learning_rate=0.01, batch_tokens=4096, num_validations=10)
+MIN_EPOCHS = 20
 
 
 def word_vectors(
@@ -35,6 +36,7 @@ def word_vectors(
     head = uf.WordVectorHead(table, dim, embedding=tokenizer.embedding, negatives=negatives)
     objective = uf.SkipGram(table, counts, window=window, subsample=subsample)
     task = uf.Task(source, tokenizer, head, objective=objective)
+    training = training.sized_for(source, source.name, minimum=MIN_EPOCHS)
     return uf.Experiment(uf.Transformer(dim, 0, norm="post"), {source.name: task}, training)
 
 
