@@ -25,6 +25,7 @@ def test_each_head_reads_longer_strings_too(
             wave = np.sin(np.arange(1600) * (digit + 1 + k / 20) / 4)
             soundfile.write(folder / f"{digit}_{speaker}_7.wav", wave, 8000)
     monkeypatch.setenv("UNIFIER_DATA", str(tmp_path))
+    monkeypatch.setitem(uf.datasets.FSDDStrings.__init__.__kwdefaults__, "held_out", 30)  # pyright: ignore[reportArgumentType]
     settings = [f"head={head}", "train=8", "lengths=1,2", "longer=3,3", "dim=16", "depth=1", "heads=2", "ffn_dim=16"]
     settings += ["steps=2", "num_validations=1", "precision=float32"]
     assert main(["run", "speech_recognition", *settings, "--out", str(tmp_path), "--track", "off"]) == 0
