@@ -11,7 +11,7 @@ CHAOS_MINUTES ?= 60
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	@# Trackio forbids pillow 13, but its tests pass with it, so the bound is overridden.
 	echo pillow | .venv/bin/uv pip install --system-certs --compile-bytecode --python .venv/bin/python \
-		--constraints constraints.txt --overrides - --editable '.[dev,tensorboard,bench,serve,parquet,onnx,hf,trackers]'
+		--constraints constraints.txt --overrides - --editable '.[dev,tensorboard,bench,serve,parquet,onnx,hf,trackers,ray]'
 	touch $@
 
 demo: .venv/installed  ## compare three modalities on one trunk

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from unifier.distributed import PeerError, is_helper
-from unifier.files import print_status, printable
+from unifier.files import print_status, print_warning, printable
 
 if TYPE_CHECKING:
     from unifier.inference.model import Model
@@ -36,7 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run_command(arguments: Sequence[str] | None) -> int:
     parser = make_parser()
     # argparse accepts no positional arguments after an option. Settings after an option are therefore in `rest`.
-    options, rest = parser.parse_known_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    # Without an equals sign, argparse would read the text after --ray as its address.
+    options, rest = parser.parse_known_args(["--ray=local" if text == "--ray" else text for text in given])
     if rest and (not hasattr(options, "settings") or any(text.startswith("-") for text in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
@@ -51,7 +53,7 @@ def _run_command(arguments: Sequence[str] | None) -> int:
     if is_helper(os.environ):  # Only rank 0 prints results.
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
     with warnings.catch_warnings(), _interrupt_on_sigterm():
-        warnings.showwarning = _print_warning
+        warnings.showwarning = print_warning
         if options.act is not act_list:
             from unifier.limits import check_limits
 
@@ -139,10 +141,6 @@ def _print_folder(error: BaseException) -> None:
         _print_line(folder)
 
 
-def _print_warning(message: Warning | str, *_: Any) -> None:
-    print_status(f"warning: {message}", sys.stderr)
-
-
 @final
 class Parser(argparse.ArgumentParser):
     """Argument parser that prints an error in one line, without the usage text."""
@@ -220,6 +218,21 @@ def make_parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--devices", metavar="N", help="the number of devices that train together, or auto (default: 1)")
     run.add_argument("--nodes", type=int, metavar="M", help="the number of machines that train together (default: 1)")
+    run.add_argument(
+        "--ray",
+        nargs="?",
+        const="local",
+        metavar="ADDRESS",
+        help="run the trials of a comparison at the same time with Ray: --ray on this machine, --ray=HOST:PORT on a "
+        "cluster, or --ray=auto on a running Ray",
+    )
+    run.add_argument("--trial-cpus", type=int, metavar="N", help="with --ray: the CPUs and threads of a trial (1)")
+    run.add_argument(
+        "--trial-gpus",
+        type=float,
+        metavar="N",
+        help="with --ray: the GPUs of a trial, such as 0.5 (default: 1 or none)",
+    )
     run.set_defaults(act=act_run)
 
     sweep = commands.add_parser("sweep", help="create a W&B sweep over settings, and print the command for its agents")
@@ -580,6 +593,9 @@ def act_run(options: argparse.Namespace) -> int:
             name=options.name,
             devices=options.devices,
             nodes=options.nodes,
+            ray=options.ray,
+            trial_cpus=options.trial_cpus,
+            trial_gpus=options.trial_gpus,
         )
     from unifier.console import print_comparison, print_results
 

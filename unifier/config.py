@@ -121,6 +121,11 @@ RESERVED_NAMES = (
     "trainer",
     "resume",
     "name",
+    "devices",
+    "nodes",
+    "ray",
+    "trial_cpus",
+    "trial_gpus",
 )
 """Parameter names of the function `run`, which are reserved. An experiment cannot have settings with reserved names."""
 

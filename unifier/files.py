@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import stat
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -305,6 +306,11 @@ def print_status(line: str, file: TextIO | None = None) -> None:
         line = f"{line[: MAX_MESSAGE * 3 // 5]} … {line[-MAX_MESSAGE * 2 // 5 :]}"
     with suppress(OSError):
         print(line, file=file, flush=True)
+
+
+def print_warning(message: Warning | str, *_: Any) -> None:
+    """Print a warning in one line. The function replaces `warnings.showwarning`."""
+    print_status(f"warning: {message}", sys.stderr)
 
 
 def format_duration(seconds: float) -> str:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from unifier.training.lightning_options import GivenCallback, GivenTrainer
     from unifier.training.trackers import CreateLogger, TrackMode
+    from unifier.trials.ray import RayOptions
 
 
 def run(
@@ -47,6 +48,9 @@ def run(
     name: str | None = None,
     devices: "int | str | None" = None,
     nodes: int | None = None,
+    ray: str | None = None,
+    trial_cpus: int | None = None,
+    trial_gpus: float | None = None,
     **settings: Any,
 ) -> list[Result]:
     """Run an experiment or a comparison, and return the result of each run.
@@ -72,6 +76,10 @@ def run(
             processes that torchrun or srun has started, or 1.
         nodes: The number of machines. The program is started once on each machine, with $MASTER_ADDR, $MASTER_PORT and
             $NODE_RANK, or by torchrun or srun.
+        ray: "local" runs the trials of a comparison at the same time on this machine, with Ray. HOST:PORT is the
+            address of a Ray cluster, and "auto" finds a Ray that is running. By default, one trial runs after another.
+        trial_cpus: With `ray`, the number of CPUs and threads of each trial, by default 1.
+        trial_gpus: With `ray`, the number of GPUs of each trial, such as 0.5. The default is 1 if there are GPUs.
         settings: The keyword arguments of the function. With `folds=5`, the experiment is trained and tested once for
             each of five folds and for each seed in `seeds`.
 
@@ -95,6 +103,9 @@ def run(
             name=name,
             devices=devices,
             nodes=nodes,
+            ray=ray,
+            trial_cpus=trial_cpus,
+            trial_gpus=trial_gpus,
         )[0]
 
 
@@ -113,6 +124,9 @@ def run_in_folder(
     name: str | None = None,
     devices: int | str | None = None,
     nodes: int | None = None,
+    ray: str | None = None,
+    trial_cpus: int | None = None,
+    trial_gpus: float | None = None,
 ) -> tuple[list[Result], Path]:
     """Run an experiment or a comparison like `run`. Return the results and their folder."""
     if not inspect.isfunction(experiment):
@@ -161,6 +175,7 @@ def run_in_folder(
         check_trackers(track, loggers, several_runs=comparison is not None)
         options = LightningOptions(callbacks, trainer or {})
         options.check(several_runs=comparison is not None)
+        cluster = _cluster(ray, trial_cpus, trial_gpus, is_comparison=comparison is not None)
         if comparison is not None and world().size > 1:
             raise InputError(
                 f"{world().size} processes cannot run a comparison together yet: start it without devices and "
@@ -177,9 +192,24 @@ def run_in_folder(
             origin=experiment_reference(experiment),
         )
         if comparison is not None:
-            return compare(comparison, checked, context, resume_folder)
+            return compare(comparison, checked, context, resume_folder, executor=cluster and cluster.executor)
         result = fit(lambda: build_described(experiment, checked, Experiment), checked, number, context, resume_folder)
         return [result], result.folder
+
+
+def _cluster(address: str | None, cpus: int | None, gpus: float | None, *, is_comparison: bool) -> "RayOptions | None":
+    """Return the options of Ray, or None without Ray. Raise InputError if an option is wrong."""
+    if address is None:
+        if cpus is not None or gpus is not None:
+            raise InputError("trial_cpus and trial_gpus are for trials that run with Ray: add ray, or leave them out")
+        return None
+    if not is_comparison:
+        raise InputError(f"ray={address}: Ray runs the trials of a comparison, or folds=N; leave out ray for one run")
+    from unifier.trials.ray import RayOptions
+
+    options = RayOptions(address, 1 if cpus is None else cpus, gpus)
+    options.check()
+    return options
 
 
 def _find_resumed(out: Path, resume: str | Path | None, name: str | None, function: str) -> Path | None:

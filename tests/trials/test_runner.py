@@ -4,11 +4,11 @@ import errno
 import json
 import math
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, cast
 from unittest.mock import MagicMock, Mock
 
 import pytest
@@ -23,8 +23,11 @@ from unifier.training import trackers
 from unifier.training.fit import RunContext
 from unifier.training.result import Interrupted, RunFailed
 from unifier.trials import runner, trials
+from unifier.trials.executor import Lost, OnStart, Outcome
+from unifier.trials.fitting import Job, TrialFitter
 from unifier.trials.plan import Trial, count_trials, describe_trial
-from unifier.trials.runner import compare, plan_search, validation_score
+from unifier.trials.runner import compare
+from unifier.trials.search import plan_search, validation_score
 from unifier_tokenizers import InputError, PatchTokenizer
 
 texts = dict.fromkeys(("commit", "machine", "error"), "")
@@ -194,6 +197,53 @@ def test_run_without_checkpoint_starts_again(checkpoint: str, tmp_path: Path, mo
     assert content(folder)["problems"] == (["last.ckpt: broken; run again"] if checkpoint == "broken" else [])
 
 
+class ThreeAtATime:
+    """Stands in for a cluster: the last of three submitted trials ends first, and some processes die."""
+
+    slots = 3
+
+    def __init__(self, fitter: TrialFitter, deaths: Mapping[str, int]) -> None:
+        self.fitter, self.deaths, self.jobs = fitter, dict(deaths), list[Job]()
+
+    def submit(self, job: Job) -> None:
+        self.jobs.append(job)
+
+    def wait(self, on_start: OnStart) -> tuple[Trial, Outcome | Lost]:
+        job = self.jobs.pop()
+        result = self.fitter.run(job, lambda result: on_start(job.trial, result))
+        name = job.trial.name
+        self.deaths[name] = self.deaths.get(name, 0) - 1
+        return job.trial, Lost("killed") if self.deaths[name] >= 0 else result
+
+    def stop(self) -> None: ...
+
+
+def start_parallel(out: Path, fit: FakeFit, deaths: Mapping[str, int]) -> dict[str, Any]:
+    """Run a comparison with three trials at a time, and return the content of its comparison.json."""
+    both = replace(pair(seeds=(0, 1), modes=("solo", "transfer")), trainable=("all",), controls=())
+    context = RunContext(out, "study", wandb="off", origin=f"{__file__}:pair")
+    create = cast(Any, lambda fitter: nullcontext(ThreeAtATime(fitter, deaths)))
+    return content(compare(both, {}, context, fit=fit, executor=create)[1])
+
+
+def test_order_of_ends_does_not_change_the_rows(tmp_path: Path) -> None:
+    both = replace(pair(seeds=(0, 1), modes=("solo", "transfer")), trainable=("all",), controls=())
+    serial = content(start(tmp_path / "serial", FakeFit(), both))["rows"]
+    parallel = start_parallel(tmp_path / "parallel", fit := FakeFit(), {"fine": 1})
+    assert [row | {"folder": ""} for row in parallel["rows"]] == [row | {"folder": ""} for row in serial]
+    assert [name for name, _, _ in fit.calls[:3]] != ["fine", "coarse", "fine"]
+    assert len(fit.calls) == len(serial) + 1
+    (again,) = [folder for _, _, folder in fit.calls if folder is not None]
+    assert again.name in {Path(row["folder"]).name for row in parallel["rows"]}
+
+
+def test_trial_whose_process_always_dies_has_failed(tmp_path: Path) -> None:
+    found = start_parallel(tmp_path, FakeFit(), {"fine": 100})
+    ends = {(row["experiment"], row["result"]["status"]) for row in found["rows"]}
+    assert (found["status"], ends) == ("failed", {("fine", "failed"), ("coarse", "finished")})
+    assert "killed" in next(row["result"]["error"] for row in found["rows"] if row["experiment"] == "fine")
+
+
 def test_run_with_bad_input_leaves_no_row(tmp_path: Path) -> None:
     folder = stop(tmp_path, {2: "bad input"})
     assert (content(folder)["status"], [row["task"] for row in content(folder)["rows"]]) == ("failed", ["fine"])
@@ -267,11 +317,13 @@ def test_changed_data_end_a_resumed_comparison(tmp_path: Path) -> None:
     assert content(folder)["status"] == "finished"
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, InputError])
+@pytest.mark.parametrize(
+    ("method", "error"), [("run", KeyboardInterrupt), ("check", KeyboardInterrupt), ("check", InputError)]
+)
 def test_rows_not_reached_again_are_kept(
-    error: type[BaseException], finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: str, error: type[BaseException], finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, method = content(finished)["rows"], "run" if error is KeyboardInterrupt else "check"
+    before = content(finished)["rows"]
     monkeypatch.setattr(trials.TrialRunner, method, Mock(side_effect=error("stop")))
     with pytest.raises((Interrupted, InputError)):
         start(tmp_path, FakeFit(), resume=finished)
@@ -389,7 +441,7 @@ def search(number: int, grid: dict[str, Any], seeds: tuple[int, ...] = (0,)) -> 
         return replace(RESULT, metrics=metrics, data={"digits": {"max_score": 100.0}})
 
     comparison = Comparison("made", [made], seeds=seeds, grid=grid, search=number)
-    planned = list(plan_search(comparison, result))
+    planned = [trial for trial in plan_search(comparison, result) if trial is not None]
     assert count_trials(comparison) == len(planned)
     return planned
 
@@ -411,11 +463,38 @@ def test_search_is_deterministic_and_improves() -> None:
     assert mean(scores[-20:]) > mean(scores[:10]) + 10
 
 
+def test_search_continues_its_stored_study_while_trials_run(tmp_path: Path) -> None:
+    comparison = Comparison("made", [made], grid={"dim": (8, 16, 32)}, search=3)
+    ended: dict[str, Result] = {}
+
+    def result(trial: Trial) -> Result | None:
+        return ended.get(trial.key)
+
+    def end(trial: Trial | None) -> None:
+        assert trial
+        metrics = {"val/digits/accuracy": float(trial.varied["dim"])}
+        ended[trial.key] = replace(RESULT, metrics=metrics, data={"digits": {"max_score": 100.0}})
+
+    plan = plan_search(comparison, result, tmp_path / "search.log")
+    first, second = next(plan), next(plan)
+    end(second)
+    again = plan_search(comparison, result, tmp_path / "search.log")
+    assert [next(again), next(again)] == [first, second]
+    third = next(again)
+    assert third not in (first, second)
+    assert next(again) is None, "the trials are still running"
+    end(first)
+    end(third)
+    assert list(again) == []
+
+
 def test_search_rejects_a_failed_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     import optuna
 
-    told: list[float | None] = []
-    monkeypatch.setattr(optuna.study.Study, "tell", lambda _, proposal, value=None, **__: told.append(value))
+    told: list[Any] = []
+    monkeypatch.setattr(
+        optuna.study.Study, "tell", lambda _, number, value=None, state=None: told.append(state or value)
+    )
 
     def result(trial: Trial) -> Result:
         metrics = {"val/digits/accuracy": float(trial.varied["dim"])}
@@ -423,7 +502,10 @@ def test_search_rejects_a_failed_seed(monkeypatch: pytest.MonkeyPatch) -> None:
         return replace(RESULT, status=status, metrics=metrics, data={"digits": {"max_score": 100.0}})
 
     list(plan_search(Comparison("made", [made], seeds=(0, 1), grid={"dim": (8, 32)}, search=2), result))
-    assert sorted(told, key=str) == [8.0, None]
+    assert [each for each in told if each != optuna.trial.TrialState.PRUNED] in (
+        [8.0, optuna.trial.TrialState.FAIL],
+        [optuna.trial.TrialState.FAIL, 8.0],
+    )
 
 
 def test_validation_score_averages_percentages() -> None:

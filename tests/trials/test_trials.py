@@ -147,7 +147,7 @@ def test_transferred_trunks_start_as_told(tmp_path: Path) -> None:
     folders: dict[tuple[bool, bool, str], Path] = {}
     for trial in plan_trials(comparison):
         if trial.mode == "solo" or (trial.name == "coarse" and trial.trainable != "all"):
-            runner.run(trial, tmp_path)
+            runner.run([trial], tmp_path)
             result = runner.result(trial)
             assert result
             if trial.mode == "transfer":
@@ -250,7 +250,7 @@ def test_trial_is_tracked_in_its_comparison_group(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(trackers, "WeightsAndBiases", opened := MagicMock())
     comparison = Comparison("alone", [fine], budget_unit="steps")
     (trial,) = plan_trials(comparison)
-    TrialRunner(comparison, RunContext(tmp_path, "study", wandb="offline")).run(trial, tmp_path / "alone" / "id")
+    TrialRunner(comparison, RunContext(tmp_path, "study", wandb="offline")).run([trial], tmp_path / "alone" / "id")
     opened.assert_called_once()
     assert opened.call_args.args[0].group == "id"
 
@@ -293,8 +293,7 @@ def test_killed_run_resumes_from_its_checkpoint(tmp_path: Path, monkeypatch: pyt
 def test_each_task_stops_at_its_budget(unit: MatchUnit, budget: float, step: float, tmp_path: Path) -> None:
     comparison = Comparison("matched", [fine, coarse], modes=("solo", "joint"), budget_unit=unit, budget=budget)
     runner = TrialRunner(comparison, RunContext(tmp_path, "study", wandb="off"))
-    for trial in plan_trials(comparison):
-        runner.run(trial, tmp_path)
+    runner.run(plan_trials(comparison), tmp_path)
     spent = [amounts[unit] for result in runner.results for amounts in result.task_budgets.values()]
     assert len(spent) == 4
     assert all(budget - step <= amount <= budget + step for amount in spent)
@@ -331,7 +330,7 @@ def test_share_shrinks_each_seeds_training_split(tmp_path: Path) -> None:
 
 def build(comparison: Comparison) -> list[Experiment]:
     runner = TrialRunner(comparison, RunContext(Path("unused"), "study", wandb="off"))
-    return [runner.build(trial) for trial in plan_trials(comparison)]
+    return [runner.fitter.build(trial) for trial in plan_trials(comparison)]
 
 
 def test_joint_training_shares_and_weights_as_set() -> None:
@@ -399,8 +398,7 @@ def test_each_task_is_encoded_once(modes: Any, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(prepare, "describe_data", describe)
     comparison = Comparison("once", [fine, coarse], seeds=(0, 1), modes=modes, budget_unit="steps")
     runner = TrialRunner(comparison, RunContext(tmp_path, "once", wandb="off"))
-    for trial in plan_trials(comparison):
-        runner.run(trial, tmp_path)
+    runner.run(plan_trials(comparison), tmp_path)
     assert sorted(described) == ["coarse", "fine"]
 
 

@@ -1,12 +1,9 @@
-"""Execution of a comparison: its trials, a search over settings (Optuna), comparison.json and the report."""
+"""Execution of a comparison: its trials, comparison.json and the report."""
 
-import itertools
-import math
-import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,6 @@ from unifier.comparison import Comparison
 from unifier.data.source import starting_folders
 from unifier.files import to_json, write_sealed_json
 from unifier.folders import chosen_name, lock_folder, new_folder, tracking_id
-from unifier.heads.head import mean_score_percent, score_percent
 from unifier.report.conclusions import conclusions
 from unifier.report.page import write_report
 from unifier.report.read_results import COMPARISON_TERMS, collect_results
@@ -24,8 +20,11 @@ from unifier.training.fit import RunContext, fit
 from unifier.training.loggers import RunLoggers, TrackedRun
 from unifier.training.result import Interrupted, Result, Status
 from unifier.training.trackers import add_trackers
-from unifier.trials.plan import Trial, comparison_terms, plan_trials, varied_settings
-from unifier.trials.trials import FitFn, TrialRunner
+from unifier.trials.executor import Executor
+from unifier.trials.fitting import FitFn, TrialFitter
+from unifier.trials.plan import Trial, comparison_terms, plan_trials
+from unifier.trials.search import SEARCH_FILE, plan_search
+from unifier.trials.trials import TrialRunner
 from unifier.trials.trunk_similarity import compare_representations
 from unifier_tokenizers import InputError
 
@@ -37,6 +36,7 @@ def compare(
     resume: Path | None = None,
     *,
     fit: FitFn = fit,
+    executor: Callable[[TrialFitter], AbstractContextManager[Executor]] | None = None,
 ) -> tuple[list[Result], Path]:
     """Run every trial of a comparison in a separate folder.
 
@@ -51,6 +51,8 @@ def compare(
         resume: The folder of a stopped comparison that is resumed. Finished trials are not run again. The stopped run
             resumes from the last checkpoint.
         fit: The function that trains an experiment.
+        executor: A function that creates what runs the trials, such as `RayOptions.executor`. By default, the trials
+            run one after another in this process.
 
     Returns:
         The results, and the comparison's folder.
@@ -59,13 +61,21 @@ def compare(
         Interrupted: The user pressed Ctrl-C. The attribute `folder` of the exception is the comparison's folder.
         InputError, OSError: The user must change the input, or free space on the disk.
     """
-    with ExitStack() as lock:
-        if resume is not None:
-            lock.enter_context(lock_folder(resume))
-        runner = TrialRunner(comparison, context, resume, fit)
-        runner.check()
-        folder = resume or lock.enter_context(new_folder(context.out / comparison.name, name=context.name))
-        return _run_trials(runner, comparison, settings, context, folder, resume)
+    folder = resume
+    try:
+        with ExitStack() as lock:
+            if resume is not None:
+                lock.enter_context(lock_folder(resume))
+            runner = TrialRunner(comparison, context, resume, fit)
+            runner.check()
+            if executor is not None:
+                runner.executor = lock.enter_context(executor(runner.fitter))
+            folder = resume or lock.enter_context(new_folder(context.out / comparison.name, name=context.name))
+            return _run_trials(runner, comparison, settings, context, folder, resume)
+    except KeyboardInterrupt:  # A cluster takes seconds to start, before the first trial.
+        if folder is None or not folder.exists():
+            raise
+        raise Interrupted(folder) from None
 
 
 def _run_trials(
@@ -95,10 +105,10 @@ def _run_trials(
 
     try:
         write("running")
-        planned = plan_trials(comparison) if comparison.search is None else plan_search(comparison, runner.result)
-        for trial in planned:
-            runner.run(trial, folder, lambda: write("running"))
-            write("running")
+        planned: Iterable[Trial | None] = plan_trials(comparison)
+        if comparison.search is not None:
+            planned = plan_search(comparison, runner.result, folder / SEARCH_FILE)
+        runner.run(planned, folder, lambda: write("running"))
         similarities, unread = list[dict[str, Any]](), list[str]()
         with warn_on_error(folder, "the similarity of its trunks"):
             similarities, unread = compare_representations(folder, [row for row in runner.rows if is_finished(row)])
@@ -106,6 +116,7 @@ def _run_trials(
         status = "finished" if all(map(is_finished, runner.rows)) else "failed"
         content = write(status, rows=runner.rows, representation=similarities)
     except BaseException as error:
+        runner.executor.stop()
         is_started = (folder / "comparison.json").exists()
         if resume is None and not (is_started and (runner.rows or not isinstance(error, InputError))):
             shutil.rmtree(folder)
@@ -117,12 +128,9 @@ def _run_trials(
             raise Interrupted(folder) from None  # The user resumes the comparison, not the stopped run.
         error.add_note(str(folder))
         raise
-    try:
-        with warn_on_error(folder, "report.html"):
-            write_report(folder, content)
-        log_comparison(folder, content, context)
-    except KeyboardInterrupt:
-        raise Interrupted(folder) from None
+    with warn_on_error(folder, "report.html"):
+        write_report(folder, content)
+    log_comparison(folder, content, context)
     return runner.results, folder
 
 
@@ -166,65 +174,3 @@ def log_comparison(folder: Path, content: Mapping[str, Any], context: RunContext
     counts = ", ".join(f"{count} {status}" for status, count in ended.items())
     loggers.alert(f"{content['name']}: {content['status']}", f"runs: {counts}", failed=content["status"] != "finished")
     loggers.close(failed=False)
-
-
-def plan_search(comparison: Comparison, result: Callable[[Trial], Result | None]) -> Iterator[Trial]:
-    """Yield the trials of a search: up to `comparison.search` combinations per experiment, each with every seed.
-
-    A tree-structured Parzen estimator (Bergstra et al. 2011) proposes each combination from the mean validation scores
-    so far. The estimator has a fixed seed, so an interrupted search resumes with the same combinations.
-
-    Args:
-        comparison: A comparison with a search.
-        result: A function that returns the result of a trial, or None if the trial has not been run.
-    """
-    try:
-        import optuna
-    except ImportError:
-        raise InputError("a search needs Optuna: pip install 'unifier[sweeps]'") from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    for make in comparison.experiments:
-        values = {name: list(comparison.grid[name]) for name in varied_settings(comparison.grid, make)}
-        choices = {
-            name: optuna.distributions.CategoricalDistribution(range(len(options))) for name, options in values.items()
-        }
-        study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
-        untried = list(itertools.product(*map(range, map(len, values.values()))))
-        generator = random.Random(0)
-        for _ in range(min(comparison.search or 0, len(untried))):
-            proposal = study.ask(dict(choices))
-            if tuple(proposal.params.values()) not in untried:  # The sampler may propose a combination again.
-                study.tell(proposal, state=optuna.trial.TrialState.PRUNED)
-                study.enqueue_trial(dict(zip(values, generator.choice(untried), strict=True)))
-                proposal = study.ask(dict(choices))
-            untried.remove(tuple(proposal.params.values()))
-            varied = {name: values[name][choice] for name, choice in proposal.params.items()}
-            trials = [Trial(experiments=(make,), seed=seed, varied=varied) for seed in comparison.seeds]
-            yield from trials
-            finished = [each for each in map(result, trials) if each and each.status == "finished"]
-            scores = [validation_score(each) for each in finished]
-            # A combination with a failed seed is not chosen, even if the other seeds have good scores.
-            if len(scores) == len(trials) and not math.isnan(sum(scores)):
-                study.tell(proposal, sum(scores) / len(scores))
-            else:
-                study.tell(proposal, state=optuna.trial.TrialState.FAIL)
-
-
-def validation_score(result: Result) -> float:
-    """Return the validation score that selects the best weights: the mean of the tasks' first metrics in percent.
-
-    A higher score is better, also if the metrics are errors (see `score_percent`).
-    """
-    return mean_score_percent(_score_percent(result, task) for task in result.tasks)
-
-
-def _score_percent(result: Result, task: str) -> float:
-    prefix, data = f"val/{task}/", result.data[task]
-    metric = next(name.removeprefix(prefix) for name in result.metrics if name.startswith(prefix))
-    score_range = data.get("score_range") or {}
-    return score_percent(
-        result.metrics[prefix + metric],
-        data["max_score"],
-        lower_is_better=metric in data.get("lower_is_better", ()),
-        chance=score_range["chance"] if score_range.get("metric") == metric else None,
-    )

@@ -1,29 +1,24 @@
-"""Building, running and recording of the trials of a comparison. Finished trials are not run again."""
+"""Running and recording of the trials of a comparison. Finished trials are not run again."""
 
-import json
 import time
-from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, Protocol, final
+from typing import Any, final
 
-from unifier.comparison import SHARE, Comparison, ExperimentFn
-from unifier.config import build_described, check_settings
-from unifier.data.dataset import Subset
-from unifier.data.prepare import EncodedTask
-from unifier.experiment import Experiment
+from unifier.comparison import Comparison
 from unifier.files import print_status, read_json
 from unifier.folders import RUN_ID, TRIALS_FOLDER, find_run_folder
 from unifier.report.read_results import find_changed_data
 from unifier.training.checkpoint import load_resume_checkpoint
-from unifier.training.fit import RunContext, StartFn, TrialContext, fit
-from unifier.training.result import Interrupted, Result, RunFailed
-from unifier.training.start import load_start, part_classes
-from unifier.trials.joint import budget_per_task, merge_experiments, shuffle, subtract_pretraining, with_budget
+from unifier.training.fit import RunContext, fit
+from unifier.training.result import Interrupted, Result
+from unifier.trials.executor import Executor, Lost, Outcome, SerialExecutor
+from unifier.trials.fitting import FitFn, Job, TrialFitter
 from unifier.trials.plan import (
     Trial,
     comparison_terms,
@@ -31,34 +26,14 @@ from unifier.trials.plan import (
     describe_trial,
     experiment_settings,
     first_varied,
-    job_type,
     plan_trials,
-    recorded_settings,
     trial_key,
-    trial_reference,
     trial_rows,
-    varied_settings,
 )
 from unifier_tokenizers import InputError
 
-
-class FitFn(Protocol):
-    """A function that trains one experiment, such as `unifier.training.fit.fit`."""
-
-    def __call__(
-        self,
-        build: Callable[[], Experiment],
-        settings: Mapping[str, Any],
-        seed: int,
-        context: RunContext,
-        resume: Path | None = None,
-        encoded_tasks: MutableMapping[str, EncodedTask] | None = None,
-        on_start: Callable[[Result], object] = ...,
-        *,
-        start: StartFn = ...,
-    ) -> Result:
-        """Train the experiment and return its result. See `unifier.training.fit.fit` for the arguments."""
-        ...
+MAX_RESTARTS = 3
+"""Number of restarts of a trial whose process dies."""
 
 
 @final
@@ -145,7 +120,7 @@ def _may_be_finished(run: Path) -> bool:
 
 @final
 class TrialRunner:
-    """Runner of a comparison's trials. Results, rows and encoded data are stored for later trials."""
+    """Runner of a comparison's trials, which keeps their results and rows."""
 
     def __init__(
         self, comparison: Comparison, context: RunContext, resume: Path | None = None, fit: FitFn = fit
@@ -158,37 +133,40 @@ class TrialRunner:
             resume: The folder of a stopped comparison that is resumed.
             fit: The function that trains an experiment.
         """
-        self.comparison, self.context, self.fit = comparison, context, fit
+        self.comparison = comparison
+        self.fitter = TrialFitter(comparison, context, fit)
+        self.executor: Executor = SerialExecutor(self.fitter)
         self._start_time = time.monotonic()
         self._earlier = EarlierTrials() if resume is None else read_earlier_trials(resume, comparison)
         self.problems = self._earlier.problems
+        self._planned: dict[str, Trial] = {}
+        """All trials so far, keyed by `Trial.key`, in the order of the plan."""
+        self._running: dict[str, Job] = {}
         self._results: dict[str, Result] = {}
         self._rows: dict[str, list[dict[str, Any]]] = {}
         """The rows of each finished, failed or running trial, keyed by `Trial.key`."""
         if resume is not None:
             remove_leftovers(resume, self.all_rows())
         self._num_reused = 0
+        self._num_restarts = Counter[str]()
         self._num_planned = count_trials(comparison)
-        self._encoded: dict[tuple[tuple[str, str], ...], dict[str, EncodedTask]] = {}
-        self._budgets: dict[Any, tuple[str, float]] = {}
-        self._classes: set[type] = set()
-        """The classes of all experiments so far, with which the models of the trials are read."""
         for make in comparison.experiments:
             experiment_settings(comparison, make, first_varied(comparison))
 
     @property
     def results(self) -> list[Result]:
         """The results so far, in the order of the plan."""
-        return list(self._results.values())
+        return [self._results[key] for key in self._planned if key in self._results]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """The rows of the trials in `results`, in the order of `results`."""
-        return [row for key in self._results for row in self._rows[key]]
+        return [row for key in self._planned if key in self._results for row in self._rows[key]]
 
     def all_rows(self) -> list[dict[str, Any]]:
         """Return all rows so far, followed by earlier rows of trials that will run later."""
-        return [row for rows in (self._earlier.rows | self._rows).values() for row in rows]
+        planned = {key: self._rows[key] for key in self._planned if key in self._rows}
+        return [row for rows in ({**self._earlier.rows, **planned}).values() for row in rows]
 
     def result(self, trial: Trial) -> Result | None:
         """Return the result of a trial, or None if the trial has not been run."""
@@ -203,145 +181,128 @@ class TrialRunner:
         count = len(self.comparison.experiments) + (self.comparison.showcase is not None)
         for trial in islice(plan_trials(self.comparison), count + 1 if count > 1 else 0):
             if trial.mode != "transfer" and trial.seed == self.comparison.seeds[0]:
-                self.build(trial)
+                self.fitter.build(trial)
 
-    def run(self, trial: Trial, folder: Path, on_start: Callable[[], object] = lambda: None) -> None:
-        """Run a trial that has not been run. A failure in training is recorded in the trial's rows.
+    def run(self, planned: Iterable[Trial | None], folder: Path, write: Callable[[], object] = lambda: None) -> None:
+        """Run all trials that have not been run. A failure in training is recorded in the trial's rows.
+
+        A trial that starts from the trunk of another trial waits for the end of that trial.
 
         Args:
-            trial: The trial.
+            planned: The trials. None means that the next trial depends on the end of a running trial.
             folder: The comparison's folder.
-            on_start: A function that is called when the rows contain the run's folder. The function must write the
-                rows, because a killed run can resume only from written rows.
+            write: A function that writes all rows. The function is called when a trial starts and when it ends, because
+                a killed run can resume only from written rows.
 
         Raises:
-            InputError: The data have changed since the earlier trials. The data are checked before training.
+            InputError: The data have changed since the earlier trials, or a trial could never start.
             Interrupted, OSError: Training was interrupted, or the disk is full.
         """
-        if trial.key in self._results:
-            return
-        if finished := self._earlier.finished(trial.key):
-            self._num_reused += 1
-            self._record(trial, finished)
-            return
-        start = trial.start_trial()
-        if start is not None and self._results[start.key].status != "finished":
-            self.problems.append(f"{describe_trial(trial)}: left out, because its initial trunk was not fully trained")
-            return
-        number = len(self._results) + 1
-        print_status(f"run {number} of {self._num_planned}: {describe_trial(trial)}{self._remaining_time()}")
+        plan, waiting, lost = iter(planned), list[Trial](), list[str]()
 
-        def record_start(result: Result) -> None:
+        def on_start(trial: Trial, result: Result) -> None:
             rows = trial_rows(trial, result)
-            if changed := find_changed_data([*self._earlier.finished_rows(), *rows]):
+            known = [row for key, earlier in self._rows.items() if key != trial.key for row in earlier]
+            if changed := find_changed_data([*self._earlier.finished_rows(), *known, *rows]):
                 raise InputError(f"{changed[0]}: this comparison cannot continue, so start a new one")
             self._rows[trial.key] = rows
-            on_start()
-            remove_leftovers(folder, self.all_rows())
+            write()
 
-        row = {**trial.row(), **comparison_terms(self.comparison)}
-        context = replace(
-            self.context,
-            job_type=job_type(self.comparison, trial),
-            origin=trial_reference(trial),
-            trial=TrialContext(self.comparison.name, folder, row),
-            name=None,
-        )
-        try:
-            result = self.fit(
-                lambda: self.build(trial),
-                recorded_settings(self.comparison, trial),
-                trial.seed,
-                context,
-                resume=self._resume_folder(trial),
-                encoded_tasks=self._encoded_tasks(trial),
-                on_start=record_start,
-                start=lambda experiment: self._load_start(experiment, trial),
-            )
-        except RunFailed as failure:
-            result = failure.result
-        except InputError:  # The run cannot resume, because the user must change the data.
-            self._rows.pop(trial.key, None)
-            raise
-        except Interrupted as interruption:
-            with suppress(InputError):  # On a full disk, the run has no result.json.
-                self._record(trial, Result.read(interruption.folder))
-            raise
+        while True:
+            while len(self._running) < self.executor.slots and (trial := self._next(plan, waiting)) is not None:
+                self._submit(trial, folder)
+            if not self._running:
+                break
+            trial, outcome = self.executor.wait(on_start)
+            del self._running[trial.key]
+            if isinstance(outcome, Lost):
+                lost += self._restart(trial, outcome, folder)
+            else:
+                self._end(trial, outcome)
+            write()
+        if lost:
+            raise InputError("; ".join(lost))
+        remove_leftovers(folder, self.all_rows())
+
+    def _next(self, plan: Iterator[Trial | None], waiting: list[Trial]) -> Trial | None:
+        """Return the next trial that can start, or None. Trials that must wait for another trial join `waiting`."""
+        for trial in [*waiting]:
+            if self._is_ready(trial):
+                waiting.remove(trial)
+                if self._is_startable(trial):
+                    return trial
+        for trial in plan:
+            if trial is None:
+                return None
+            if trial.key in self._planned:
+                continue
+            self._planned[trial.key] = trial
+            if finished := self._earlier.finished(trial.key):
+                self._num_reused += 1
+                self._record(trial, finished)
+            elif not self._is_ready(trial):
+                waiting.append(trial)
+            elif self._is_startable(trial):
+                return trial
+        return None
+
+    def _is_ready(self, trial: Trial) -> bool:
+        """Return True if the trial that trains the initial trunk has ended."""
+        start = trial.start_trial()
+        return start is None or start.key in self._results
+
+    def _is_startable(self, trial: Trial) -> bool:
+        """Return True if the initial trunk was fully trained. Otherwise, the trial is left out."""
+        start = trial.start_trial()
+        if start is None or self._results[start.key].status == "finished":
+            return True
+        self.problems.append(f"{describe_trial(trial)}: left out, because its initial trunk was not fully trained")
+        return False
+
+    def _submit(self, trial: Trial, folder: Path) -> None:
+        number = len(self._results) + len(self._running) + 1
+        print_status(f"run {number} of {self._num_planned}: {describe_trial(trial)}{self._remaining_time()}")
+        self._start(trial, folder, self._earlier.unfinished.get(trial.key))
+
+    def _start(self, trial: Trial, folder: Path, stopped: Path | None) -> None:
+        """Submit a trial. `stopped` is the folder of its stopped run, or None."""
+        start = trial.start_trial()
+        trained = None if start is None else self._results[start.key].folder
+        self._running[trial.key] = Job(trial=trial, folder=folder, resume=self._resumable(stopped), start=trained)
+        self.executor.submit(self._running[trial.key])
+
+    def _restart(self, trial: Trial, lost: Lost, folder: Path) -> list[str]:
+        """Run a trial again whose process has died, from its last checkpoint.
+
+        After `MAX_RESTARTS`, the trial has failed. Returns one line if a failed trial has no folder for its result.
+        """
+        self._num_restarts[trial.key] += 1
+        rows = self._rows.get(trial.key, [])
+        run = folder / rows[0]["folder"] if rows else None
+        if self._num_restarts[trial.key] <= MAX_RESTARTS:
+            print_status(f"restarting {describe_trial(trial)}: {lost.reason}")
+            self._start(trial, folder, run)
+            return []
+        message = f"{describe_trial(trial)}: its process ended {self._num_restarts[trial.key]} times: {lost.reason}"
+        if run is None:
+            return [message]
+        content: dict[str, Any] = {**rows[0]["result"], "status": "failed", "error": message}
+        result = Result(**content, folder=run)
+        result.write()
         self._record(trial, result)
+        return []
 
-    def build(self, trial: Trial) -> Experiment:
-        """Build the experiment of a trial.
-
-        Raises:
-            InputError: The parts of the experiment are incompatible.
-        """
-        if trial.mode == "showcase":
-            (make,) = trial.experiments
-            return replace(build_described(make, check_settings(make, {}), Experiment), name=make.__name__)
-        parts = [self._build_part(make, trial) for make in trial.experiments]
-        if trial.mode == "joint":
-            joint = merge_experiments(parts)
-            training = replace(
-                joint.training,
-                sampling_temperature=self.comparison.sampling_temperature,
-                loss_weighting=self.comparison.loss_weighting,
-            )
-            experiment = replace(joint, training=training)
-        else:
-            experiment = parts[0]
-        if trial.mode == "transfer":
-            return replace(experiment, training=replace(experiment.training, trainable=trial.trainable))
-        if self.comparison.count_pretraining:
-            return subtract_pretraining(experiment, self.comparison.budget_unit)
-        return experiment
-
-    def _load_start(self, experiment: Experiment, trial: Trial) -> dict[str, Any]:
-        """Load the initial weights of a trial, and return the lineage of its run.
-
-        The entry `counted` of the lineage is True if the budget counts the cost of the earlier training.
-        """
-        if (start := trial.start_trial()) is not None:
-            folder, tokenizers = str(self._results[start.key].folder), self.comparison.start_tokenizers
-            training = replace(experiment.training, start=folder, start_tokenizers=tokenizers)
-            lineage = load_start(replace(experiment, training=training), self._classes)
-        else:
-            lineage = load_start(experiment)
-        if trial.shuffled:
-            shuffle(experiment.trunk, trial.seed)
-        is_counted = self.comparison.count_pretraining and trial.mode != "transfer"
-        return {**lineage, "counted": is_counted} if lineage else {}
-
-    def _build_part(self, make: ExperimentFn, trial: Trial) -> Experiment:
-        """Build one experiment, named after its function, with the budget of the comparison."""
-        settings = experiment_settings(self.comparison, make, trial.varied)
-        experiment = replace(build_described(make, settings, Experiment), name=make.__name__)
-        if "transfer" in self.comparison.modes and experiment.trunk.pretrained:
-            raise InputError(
-                f"transfer: the trunk of {make.__name__} is pretrained, but the controls need random trunks"
-            )
-        if "transfer" in self.comparison.modes and (start := experiment.training.start) is not None:
-            raise InputError(f"transfer: {make.__name__} starts from {start}, but the controls need random trunks")
-        self._classes |= part_classes(experiment)
-        if self.comparison.search is not None and experiment.training.refit:
-            raise InputError(f"search={self.comparison.search}: a search needs validation scores: give refit=false")
-        if SHARE in trial.varied:
-            tasks = {
-                name: replace(task, source=Subset(task.source, trial.varied[SHARE], trial.seed))
-                for name, task in experiment.tasks.items()
-            }
-            experiment = replace(experiment, tasks=tasks)
-        unit, budget = self.comparison.budget_unit, self.comparison.budget
-        if budget is None:
-            budget = budget_per_task(experiment, unit)
-            # Folds may differ in size, so budgets are compared only within one fold and one value of a varied budget.
-            group = trial.varied.get(unit), trial.varied.get("fold")
-            first, expected = self._budgets.setdefault(group, (make.__name__, budget))
-            if budget != expected:
-                raise InputError(
-                    f"{first} trains for {expected:,.0f} {unit} per task, but {make.__name__} for {budget:,.0f}: "
-                    f"give all experiments the same budget"
-                )
-        return with_budget(experiment, unit, budget)
+    def _end(self, trial: Trial, outcome: Outcome) -> None:
+        """Record the result of a trial, or raise the error that ends the comparison."""
+        if isinstance(outcome, Result):
+            self._record(trial, outcome)
+            return
+        if isinstance(outcome, InputError):  # The run cannot resume, because the user must change the data.
+            self._rows.pop(trial.key, None)
+        if isinstance(outcome, Interrupted):
+            with suppress(InputError):  # On a full disk, the run has no result.json.
+                self._record(trial, Result.read(outcome.folder))
+        raise outcome
 
     def _record(self, trial: Trial, result: Result) -> None:
         self._results[trial.key], self._rows[trial.key] = result, trial_rows(trial, result)
@@ -355,9 +316,8 @@ class TrialRunner:
         minutes = seconds_per_run * (self._num_planned - len(self._results)) / 60
         return f"; about {minutes:.0f} min left" if minutes >= 1 else ""
 
-    def _resume_folder(self, trial: Trial) -> Path | None:
-        """Return the folder of the stopped run that a trial resumes, or None if the trial starts from the beginning."""
-        folder = self._earlier.unfinished.get(trial.key)
+    def _resumable(self, folder: Path | None) -> Path | None:
+        """Return the folder of a stopped run, or None if the run has no valid checkpoint and starts again."""
         if folder is None or not any(folder.glob("checkpoints/*.ckpt")):
             return None
         try:
@@ -366,19 +326,3 @@ class TrialRunner:
             self.problems.append(f"{error}; run again")
             return None
         return folder
-
-    def _encoded_tasks(self, trial: Trial) -> MutableMapping[str, EncodedTask]:
-        """Return the encoded tasks of an earlier trial with the same settings.
-
-        Encoded tasks with other settings are deleted to save memory.
-        """
-        seed = {"seed": trial.seed} if SHARE in trial.varied else {}
-        keys = tuple(
-            (make.__name__, json.dumps({**varied_settings(trial.varied, make), **seed}, default=str))
-            for make in trial.experiments
-        )
-        alone = [(key,) for key in keys]
-        unused = [cached for cached in self._encoded if cached not in (keys, *alone)]
-        for cached in unused[: -len(self.comparison.experiments)]:
-            del self._encoded[cached]
-        return ChainMap(self._encoded.setdefault(keys, {}), *(self._encoded.get(key, {}) for key in alone))
