@@ -94,7 +94,9 @@ def test_answers_are_found_or_written(how: str, tmp_path: Path, capsys: pytest.C
     assert list(scores)[-2:] == ["test/places/f1", "test/places/exact_match"]
     if how == "span":
         assert scores["test/places/f1"] > 90
-        assert "<mark>" in (run / "report.html").read_text()
+        page = (run / "report.html").read_text()
+        assert "<mark>" in page
+        assert "<dt>question</dt><dd>where is" in page
         question = {"question": "where is Bo", "context": "Today Bo walks in new york, 3 days."}
         assert main(["predict", str(run), write(tmp_path / "new.jsonl", [question]), "--format", "jsonl"]) == 0
         assert json.loads(capsys.readouterr().out)["text"] == "new york"

@@ -214,6 +214,7 @@ class Sample(_Part):
     input: Text
     target: Text
     prediction: Text
+    question: Text = ""
     context: Text = ""
     """The context of a question, in the notation of `marks`."""
     image: ImageUrl = ""

@@ -16,7 +16,7 @@ from PIL import Image
 from unifier.experiment import Task
 from unifier.heads.detection import DetectionHead, true_objects
 from unifier.heads.head import Head
-from unifier.heads.question_answering import QuestionAnsweringHead, context_of, mark_spans
+from unifier.heads.question_answering import QUESTION, QuestionAnsweringHead, context_of, mark_spans
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.token_classification import describe_labels
 from unifier.training.box_figures import draw_boxes
@@ -112,11 +112,13 @@ def render_boxes(head: Head, raw: Any, target: Any, prediction: Any) -> dict[str
 
 
 def render_spans(head: Head, raw: Any, target: Any, prediction: Any) -> dict[str, str]:
-    """Return the context of a question with its true and its predicted span. Return {} for other heads."""
+    """Return a question, and its context with the true and the predicted span. Return {} for other heads."""
     if not isinstance(head, QuestionAnsweringHead) or (context := context_of(raw)) is None:
         return {}
     (first, last), (begin, end) = prediction.tolist(), head.encode(target).tolist()
-    return {"marks": "entities", "context": mark_spans(context, {"true": (begin, end), "predicted": (first, last)})}
+    question = describe_input(raw.get(QUESTION)) if isinstance(raw, Mapping) else ""
+    spans = {"true": (begin, end), "predicted": (first, last)}
+    return {"marks": "entities", "question": question, "context": mark_spans(context, spans)}
 
 
 def describe_input(raw: Any) -> str:
