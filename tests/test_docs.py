@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 import unifier as uf
+from unifier.cli import main
 from unifier.config import load_experiment
 
 pytestmark = [pytest.mark.usefixtures("undrawn", "few_examples"), pytest.mark.slow]
@@ -76,6 +78,21 @@ def test_pretraining_snippets_run(tmp_path: Path) -> None:
     given: dict[str, Any] = {"steps": 3, "num_validations": 1, "out": tmp_path, "track": "off"}
     (result,) = uf.run(load_experiment(f"{path}:hidden_words"), file=str(tmp_path / "notes.txt"), **given)
     assert result.metrics["test/notes/perplexity"] > 1
+
+
+def test_large_data_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UNIFIER_CACHE", str(tmp_path / "cache"))
+    page = (GUIDE / "large-data.md").read_text(encoding="utf-8").replace("s3://bucket", f"file://{tmp_path}/bucket")
+    pack, run = (line.split("#")[0].split()[1:] for line in page.partition("```sh\n")[2].splitlines()[:2])
+    picture = Image.new("L", (8, 8))
+    for name in (f"{split}/{label}/{k}.png" for split in ("train", "val", "test") for label in "ab" for k in range(3)):
+        path = tmp_path / "photos" / "birds" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture.save(path)
+    assert main(pack) == 0
+    assert main([*run, "steps=2", "--track", "off"]) == 0
+    assert list((tmp_path / "cache" / "shards").iterdir())
 
 
 def test_labels_snippet_trains(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from unifier import (
     TranslationHead,
     Vocabulary,
 )
+from unifier.data.packed import PackedSource
 from unifier.data.source import Example, SplitName
 from unifier.datasets import Digits, GrammarPairs
 from unifier.distributed import world
@@ -57,6 +58,11 @@ TASKS: dict[str, Callable[[], Task]] = {
         Few(GrammarPairs()),
         SubwordTokenizer(VOCABULARY, D, dropout=0.1),
         TranslationHead(VOCABULARY, D, depth=1, heads=2, dropout=0.1, r_drop=0.5),
+    ),
+    "packed": lambda: Task(  # The few digits, packed at an address.
+        PackedSource(os.environ["PACKED_DIGITS"]),
+        PatchTokenizer(D, channels=1, dropout=0.1),
+        ClassificationHead(Digits.labels, D),
     ),
     "rare": lambda: Task(
         Few(Digits(), held_out=1), PatchTokenizer(D, channels=1), ClassificationHead(Digits.labels, D)
@@ -129,14 +135,14 @@ def train(
     return seen
 
 
-def stop(folder: Path, tasks: Sequence[str], *, rank: int, step: int, **given: Any) -> Path:
-    """Train like `train`, with a SIGTERM to one process in one of its steps. Return the folder of the stopped run."""
+def stop(folder: Path, tasks: Sequence[str], *, rank: int, step: int, sent: int = signal.SIGTERM, **given: Any) -> Path:
+    """Train like `train`, with a signal to one process in one of its steps. Return the folder of the stopped run."""
     steps = count(1)
 
     def press(trunk: Any, inputs: Any, output: Any) -> None:
         training = torch.is_grad_enabled() and trunk.training and len(output.mask) > 1
         if training and world().rank == rank and next(steps) == step:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), sent)
 
     try:
         train(folder, tasks, lambda experiment: experiment.trunk.register_forward_hook(press), **given)

@@ -26,17 +26,17 @@ from unifier_tokenizers import Audio, InputError, Tokenizer, Vocabulary
 from unifier_tokenizers.errors import one_line
 from unifier_tokenizers.text import MarkedText
 
-FORMAT = 1
+PACK_FORMAT = 1
 """Version of the format of the index and the shards."""
 
 ATTRIBUTES = ("labels", "score_range", "license", "dropped", "copies", "seconds")
 """Optional attributes of a source that are stored in the index."""
 
-READERS: Mapping[str, type[InputReader]] = {
+PACKED_READERS: Mapping[str, type[InputReader]] = {
     kind.__name__: kind for kind in (ImageReader, AudioReader, TextReader, MidiReader)
 }
 
-NUM_CHECKED = 16
+NUM_VERIFIED = 16
 """Number of validation examples that are encoded again, to check that the pack fits the tokenizer and the head."""
 
 
@@ -79,7 +79,7 @@ def load_safely(content: bytes) -> Any:
 def describe_reader(reader: object) -> dict[str, Any] | None:
     """Return the class and the settings of a source's attribute `reader` for the index, or None for other readers."""
     name = type(reader).__name__
-    return {"class": name, **asdict(reader)} if READERS.get(name) is type(reader) else None  # pyright: ignore[reportArgumentType]
+    return {"class": name, **asdict(reader)} if PACKED_READERS.get(name) is type(reader) else None  # pyright: ignore[reportArgumentType]
 
 
 @final
@@ -106,10 +106,10 @@ class PackedSource:
         content = self._store.read(INDEX_NAME)
         kinds: dict[str, type] = {"name": str, "splits": dict, "files": list, "attributes": dict, "window": int}
         self._index = parse_json(self._store.locate(INDEX_NAME), content, **kinds)
-        if self._index.get("format") != FORMAT:
+        if self._index.get("format") != PACK_FORMAT:
             raise InputError(
-                f"{self._store.locate(INDEX_NAME)}: format {self._index.get('format')}, but {FORMAT} is expected: pack "
-                "the data with this version of unifier"
+                f"{self._store.locate(INDEX_NAME)}: format {self._index.get('format')}, but {PACK_FORMAT} is expected: "
+                "pack the data with this version of unifier"
             )
         self.name = self._index["name"]
         self.sha256 = hashlib.sha256(content).hexdigest()
@@ -168,7 +168,7 @@ class PackedSource:
             for name in SPLITS
         }
         val, examples = splits["val"], self.split("val")
-        count = min(self._index["splits"]["val"]["counts"][0], NUM_CHECKED)
+        count = min(self._index["splits"]["val"]["counts"][0], NUM_VERIFIED)
         for row in range(count):
             units, target = encode_units(tokenizer, examples[row]), head.encode(examples[row].target)
             for part, new, stored in (
@@ -276,7 +276,7 @@ def _agree(new: Tensor, stored: Tensor) -> bool:
 
 
 def _read_reader(stored: Mapping[str, Any]) -> InputReader:
-    kind = READERS[stored["class"]]
+    kind = PACKED_READERS[stored["class"]]
     return kind(**{field.name: stored[field.name] for field in fields(kind)})  # pyright: ignore[reportArgumentType]
 
 

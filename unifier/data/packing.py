@@ -18,13 +18,13 @@ from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, encode_examples
 from unifier.data.packed import (
     ATTRIBUTES,
-    FORMAT,
+    PACK_FORMAT,
     PackedSource,
     describe_reader,
     load_safely,
     to_stored,
 )
-from unifier.data.prepare import check_layout, warn_of_overlap
+from unifier.data.prepare import check_same_layout, warn_of_overlap
 from unifier.data.shard_folder import INDEX_NAME, remote_folder
 from unifier.data.source import SPLITS, BadExamples, Source, SplitName, describe_example, name_of
 from unifier.data.storage import RaggedArray
@@ -186,7 +186,7 @@ class _Writer:
             attributes["reader"] = reader
         kinds = {"image": PatchTokenizer | PixelTokenizer, "audio": AudioTokenizer}
         content = {
-            "format": FORMAT,
+            "format": PACK_FORMAT,
             "name": name_of(self.source),
             "data_sha256": getattr(self.source, "sha256", None),
             "recipe": origin.recipe,
@@ -209,7 +209,7 @@ class _Writer:
     def _flush(self, split: SplitName, shard: EncodedSplit, inputs: list[Any], desc: str) -> bytes:
         """Write a shard and its raw inputs. Return the lengths of its examples."""
         self.first = self.first or shard
-        check_layout(desc, shard, self.first)
+        check_same_layout(desc, shard, self.first)
         number = len(self.counts[split])
         parts = {name: getattr(shard, name) for name in ("values", "positions", "targets")}
         tensors = {name: part.rows.contiguous() for name, part in parts.items() if isinstance(part, RaggedArray)}

@@ -99,7 +99,7 @@ def prepare_task(
                 desc=desc,
             )
             _check_repeatable(source, head, split, splits[split])
-        check_layout(desc, splits[split], splits["train"])
+        check_same_layout(desc, splits[split], splits["train"])
         skipped[split] = len(reasons)
         if reasons:
             print_status(f"{desc}: {len(reasons)} examples skipped; the first is {reasons[0]}", sys.stderr)
@@ -154,7 +154,7 @@ def _input_hashes(examples: Sequence[Example], split: SplitName) -> list[bytes]:
     return hashes
 
 
-def check_layout(desc: str, encoded: EncodedSplit, train: EncodedSplit) -> None:
+def check_same_layout(desc: str, encoded: EncodedSplit, train: EncodedSplit) -> None:
     """Raise InputError if the tensors of a split have a different data type or shape than the tensors of train."""
     for part in ("values", "positions", "targets"):
         layout, expected = (getattr(split, part).layout for split in (encoded, train))

@@ -37,7 +37,7 @@ SHARDS = "shards"
 DRAFT_NAME = "draft"
 """Name of the file that is being copied. Only the process with the lock of the folder writes this file."""
 
-CHUNK_BYTES = 1 << 20
+COPY_CHUNK_BYTES = 1 << 20
 ATTEMPTS = 3
 """Number of attempts to read a remote file, because connections are unreliable."""
 
@@ -170,7 +170,7 @@ class PackStore:
             if file.name in self._checked:
                 return True
             with path.open("rb") as copy:
-                size, digest = _measure(iter(lambda: copy.read(CHUNK_BYTES), b""))
+                size, digest = _measure(iter(lambda: copy.read(COPY_CHUNK_BYTES), b""))
         except FileNotFoundError:
             return False
         if (size, digest) != (file.size, file.sha256):
@@ -195,7 +195,7 @@ class PackStore:
             try:
                 with open_remote(self.locate(name), "rb") as file:
                     file.seek(done)
-                    while chunk := file.read(CHUNK_BYTES):
+                    while chunk := file.read(COPY_CHUNK_BYTES):
                         done += len(chunk)
                         yield chunk
                 return
