@@ -121,21 +121,19 @@ class PackStore:
             self._copy(file, keep, force=True)
         return path
 
-    def read_ahead(self, files: Sequence[PackFile], window: Collection[PackFile]) -> None:
-        """Copy remote shards in a thread, as far as there is room beside the shards of the present window."""
+    def read_ahead(self, files: Sequence[PackFile]) -> None:
+        """Copy remote shards in a thread, in order, as far as there is room without deleting one of them."""
         if self.is_local or (self._reading is not None and self._reading.is_alive()):
             return
         if missing := [file for file in files if not (copies_folder() / file.sha256).exists()]:
-            self._reading = Thread(target=self._copy_all, args=(missing, window), daemon=True)
+            self._reading = Thread(target=self._copy_all, args=(missing, {file.sha256 for file in files}), daemon=True)
             self._reading.start()
 
-    def _copy_all(self, files: Sequence[PackFile], window: Collection[PackFile]) -> None:
-        keep = {file.sha256 for file in window}
+    def _copy_all(self, files: Sequence[PackFile], keep: Collection[str]) -> None:
         with suppress(InputError, OSError):  # The error occurs again when the shard is needed.
             for file in files:
                 if not self._copy(file, keep, force=False):
                     return
-                keep.add(file.sha256)
 
     def _copy(self, file: PackFile, keep: Collection[str], *, force: bool) -> bool:
         """Copy a remote file. Return False if there is no room without deleting the copies in `keep`.

@@ -75,7 +75,7 @@ class Shards:
         """Return the values, positions or targets of the examples in a shard. A remote shard is copied first."""
         window = [self.files[k] for k in self._present]
         tensors = self.store.tensors(self.files[shard], window)
-        self.store.read_ahead([self.files[k] for k in self._present + self._next], window)
+        self.store.read_ahead([self.files[k] for k in self._present + self._next])
         return RaggedArray.from_tensor(tensors[name], self._offsets(shard, LENGTH_COLUMNS[name]))
 
     def _offsets(self, shard: int, column: int) -> NDArray[np.int64]:
