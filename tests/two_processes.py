@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -11,12 +12,15 @@ from pathlib import Path
 from socket import socket
 from typing import Any, final
 
+import numpy as np
 import torch
+from torch import nn
 
 from unifier import (
     ClassificationHead,
     Experiment,
     PatchTokenizer,
+    SegmentationHead,
     SubwordTokenizer,
     Task,
     Training,
@@ -28,14 +32,21 @@ from unifier.data.packed import PackedSource
 from unifier.data.source import Example, SplitName
 from unifier.datasets import Digits, GrammarPairs
 from unifier.distributed import world
+from unifier.heads.hard_attention import HardAttentionHead
+from unifier.heads.masked_language_modeling import MASK
+from unifier.heads.replaced_token_detection import ReplacedTokenDetectionHead
+from unifier.objectives.masked_tokens import MaskedTokens
 from unifier.training.fit import RunContext, fit
 from unifier.training.lightning_module import UnifierModule, hash_tensors
 from unifier.training.parallel import start_processes
 from unifier.training.result import Interrupted, Result
 from unifier.training.trainer import train_and_test
+from unifier_tokenizers import Tokens
+from unifier_tokenizers.shares import drawn_shape, own_rows
 
 D, SECONDS = 8, 500
-VOCABULARY = Vocabulary.fit((text for example in GrammarPairs().split("train") for text in example), size=300)
+TEXTS = [text for example in GrammarPairs().split("train") for text in example]
+VOCABULARY = Vocabulary.fit(TEXTS, size=300, extra=(MASK,))
 
 
 @final
@@ -48,6 +59,23 @@ class Few:
 
     def split(self, name: SplitName) -> list[Example]:
         return [self.source.split(name)[k] for k in range(self.sizes[name])]
+
+
+@final
+class Masks:
+    """Pictures of digits, with the mask of their bright pixels."""
+
+    name = "masks"
+
+    def split(self, name: SplitName) -> list[Example]:
+        pictures = [np.asarray(Digits().split(name)[k].input) for k in range(23)]
+        return [Example(picture, (picture > picture.mean()).reshape(picture.shape[:2]) + 0) for picture in pictures]
+
+
+def replaced_words() -> Task:
+    tokenizer = SubwordTokenizer(VOCABULARY, D)
+    head = ReplacedTokenDetectionHead(VOCABULARY, D, embedding=tokenizer.embedding, generator_depth=1, dropout=0.1)
+    return Task(Few(GrammarPairs()), tokenizer, head, objective=MaskedTokens(VOCABULARY))
 
 
 TASKS: dict[str, Callable[[], Task]] = {
@@ -64,6 +92,11 @@ TASKS: dict[str, Callable[[], Task]] = {
         PatchTokenizer(D, channels=1, dropout=0.1),
         ClassificationHead(Digits.labels, D),
     ),
+    "hard": lambda: Task(
+        Few(GrammarPairs()), SubwordTokenizer(VOCABULARY, D), HardAttentionHead(VOCABULARY, D, depth=1, dropout=0.1)
+    ),
+    "masks": lambda: Task(Masks(), PatchTokenizer(D, patch=4, channels=1), SegmentationHead("ab", D, patch=4)),
+    "replaced": replaced_words,
     "rare": lambda: Task(
         Few(Digits(), held_out=1), PatchTokenizer(D, channels=1), ClassificationHead(Digits.labels, D)
     ),
@@ -81,14 +114,27 @@ class Trained:
     """The indices of the examples in each training batch of this process."""
     predicted: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     """The indices of the predictions of the test split."""
+    predictions: dict[str, dict[int, Any]] = field(default_factory=dict[str, dict[int, Any]])
+    """For each task, the predictions of the test split, keyed by example index."""
+    draws: list[float] = field(default_factory=list[float])
+    """Random numbers that are drawn in the trunk for this process's training examples, one per example and step."""
     losses: list[float] = field(default_factory=list[float])
     """All logged losses."""
+
+
+def own_rank() -> int:
+    """Return the rank of this process, also for a naive trainer."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def nothing(_: Experiment) -> None:
+    """Leave an experiment as it is."""
 
 
 def train(
     folder: Path,
     tasks: Sequence[str],
-    wrap: Callable[[Experiment], object] = lambda _: None,
+    wrap: Callable[[Experiment], object] = nothing,
     resume: Path | None = None,
     **training: Any,
 ) -> Trained:
@@ -123,9 +169,15 @@ def train(
             seen.indices.append(batch[1].example_indices.tolist())
             return step(batch, batch_idx)
 
+        def draw(trunk: nn.Module, given: tuple[Tokens, ...]) -> None:
+            if trunk.training:
+                seen.draws.extend(own_rows(torch.rand(drawn_shape(given[0].mask.shape[:1]))).tolist())
+
         model.training_step = training_step
+        model.trunk.register_forward_pre_hook(draw)
         scores = train_and_test(model, *args, **options)
         seen.hashes.append(hash_tensors(model.state_dict().values()))
+        seen.predictions = dict(model.predictions)
         seen.predicted = {task: list(predictions) for task, predictions in model.predictions.items()}
         seen.losses = [row[name] for row in model.logged for name in row if name.endswith("/loss")]
         return scores
@@ -141,7 +193,7 @@ def stop(folder: Path, tasks: Sequence[str], *, rank: int, step: int, sent: int 
 
     def press(trunk: Any, inputs: Any, output: Any) -> None:
         training = torch.is_grad_enabled() and trunk.training and len(output.mask) > 1
-        if training and world().rank == rank and next(steps) == step:
+        if training and own_rank() == rank and next(steps) == step:
             os.kill(os.getpid(), sent)
 
     try:
@@ -151,11 +203,19 @@ def stop(folder: Path, tasks: Sequence[str], *, rank: int, step: int, sent: int 
     raise AssertionError("the run was not stopped")
 
 
+def normalize(experiment: Experiment) -> None:
+    """Add a batch norm behind the trunk."""
+    experiment.trunk.added = nn.BatchNorm1d(D)
+    experiment.trunk.register_forward_hook(
+        lambda trunk, _, tokens: tokens._replace(matrix=trunk.added(tokens.matrix))  # pyright: ignore
+    )
+
+
 def slow(experiment: Experiment) -> None:
     """Slow down rank 1, and give it other scores."""
     head = experiment.tasks["digits"].head
-    head.metrics = lambda *_: {"accuracy": 50 + world().rank}  # pyright: ignore[reportAttributeAccessIssue]
-    experiment.trunk.register_forward_hook(lambda *_: time.sleep(0.02 * world().rank))
+    head.metrics = lambda *_: {"accuracy": 50 + own_rank()}  # pyright: ignore[reportAttributeAccessIssue]
+    experiment.trunk.register_forward_hook(lambda *_: time.sleep(0.02 * own_rank()))
 
 
 @final
@@ -205,5 +265,5 @@ def serve(rank: int, port: int, pipe: Any) -> None:
         function, args, options = pipe.recv()
         try:
             pipe.send(function(*args, **options))
-        except BaseException as error:
-            pipe.send(error)
+        except BaseException:
+            pipe.send(RuntimeError(traceback.format_exc()))

@@ -16,7 +16,15 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
-from unifier.distributed import PeerError, is_helper
+from unifier.distributed import (
+    PeerError,
+    failing_together,
+    is_helper,
+    is_launched,
+    is_main,
+    main_has_reported,
+    world,
+)
 from unifier.files import print_status, print_warning, printable
 
 if TYPE_CHECKING:
@@ -66,9 +74,17 @@ def _run_command(arguments: Sequence[str] | None) -> int:
 
 
 def _report_error(error: BaseException) -> int:
-    """Print an error and the folder of the run, and return the exit status. An unexpected error is raised again."""
+    """Print an error and the folder of the run, and return the exit status. An unexpected error is raised again.
+
+    Rank 0 reports the errors of all processes. Another process prints its error only if rank 0 cannot.
+    """
     from unifier.limits import describe_limit
-    from unifier_tokenizers.errors import InputError
+    from unifier_tokenizers.errors import InputError, one_line
+
+    if not is_main() and isinstance(error, InputError | PeerError | KeyboardInterrupt | OSError):
+        if not main_has_reported():
+            print(f"unifier: process {os.environ.get('RANK', world().rank)}: {one_line(error)}", file=sys.stderr)
+        return 2
 
     if isinstance(error, InputError | PeerError):
         print_status(f"unifier: {error}", sys.stderr)
@@ -581,7 +597,11 @@ def act_run(options: argparse.Namespace) -> int:
         print_settings(load_experiment(options.experiment))
         return 0
     settings = parse_settings(options.settings)
-    with use_data_folder(options.data):
+    if is_launched(os.environ):  # A process that fails later can report its error to the connected processes.
+        from unifier.training.parallel import start_processes
+
+        start_processes(options.devices, options.nodes)
+    with use_data_folder(options.data), failing_together():
         results, folder = run_in_folder(
             load_experiment(options.experiment),
             settings,

@@ -1,5 +1,6 @@
 """The processes that train one model together: the rank of this process, and the exchange of values and errors."""
 
+import atexit
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
@@ -21,8 +22,11 @@ FAILURE_KEY = "unifier/failure"
 TIMEOUT = timedelta(hours=12)
 """The time that a process waits for the others. Rank 0 may encode a large data set, while the others wait."""
 
-WAIT_FOR_MAIN = timedelta(seconds=10)
-"""The time that a failed process waits for rank 0, which writes the files of the failed run."""
+ENDED_KEY = "unifier/ended"
+"""The key that rank 0 stores at its end, after it has reported all errors and written all files."""
+
+WAIT_FOR_MAIN = timedelta(seconds=8)
+"""The time that a failed process waits for the end of rank 0, because launchers stop all processes after the first."""
 
 
 @final
@@ -45,8 +49,13 @@ class PeerError(Exception):
     """Exception for the failure of another process. Only rank 0 prints the message."""
 
 
+class AgreedError(Exception):
+    """Exception that all processes raise at the same step, so they remain connected."""
+
+
 _world = World()
 _store: Any = None  # The torch.distributed.Store of the connected processes.
+_has_failed = False  # True after an error or a requested stop.
 
 
 def world() -> World:
@@ -106,6 +115,7 @@ def connect(members: World, backend: str) -> None:
             "processes on each machine, and that the address can be reached"
         ) from error
     _world, _store = members, store
+    atexit.register(_end)
 
 
 def from_main(compute: Callable[[], ValueT]) -> ValueT:
@@ -203,48 +213,30 @@ def failing_together() -> Generator[None]:
     The system closes the connections of a failed process, so that the processes that wait for an answer fail too. A
     requested stop is no error, because all processes agree on the stop.
     """
+    global _has_failed
     try:
         yield
-    except Exception as error:
-        if _world.size == 1 or isinstance(error, PeerError):
+    except BaseException as error:
+        _has_failed = True
+        is_agreed = isinstance(error, PeerError | AgreedError) or not isinstance(error, Exception | KeyboardInterrupt)
+        if _world.size == 1 or is_agreed:
             raise
-        if (cause := _stored_failure()) or _is_lost_connection(error):
+        is_own = isinstance(error, InputError | KeyboardInterrupt)
+        if not is_own and ((cause := stored_failure()) or _is_lost_connection(error)):
             raise PeerError(cause or f"another process has ended ({one_line(error)})") from error
         _store_failure(error)
         raise
 
 
-def release(key: str) -> None:
-    """Let the processes that wait in `wait_for_main` end. Only rank 0 calls this function."""
-    if _world.size > 1:
-        with suppress(RuntimeError):
-            assert _store is not None
-            _store.set(key, "")
-
-
-def wait_for_main(key: str, *, disconnect: bool) -> None:
-    """Wait until rank 0 has written the files of a failed run, because launchers stop all processes after the first.
-
-    Args:
-        key: The key that rank 0 passes to `release`.
-        disconnect: True if rank 0 may wait for this process, and must be woken by a lost connection.
-    """
+def disconnect() -> None:
+    """Close the connections of a failed process, so that the processes that wait for an answer fail too."""
     import torch.distributed as dist
 
-    with suppress(RuntimeError):  # The process with the store may have ended.
-        if disconnect:
-            dist.destroy_process_group()
-        assert _store is not None
-        _store.wait([key], WAIT_FOR_MAIN)
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
-def _store_failure(error: BaseException) -> None:
-    with suppress(RuntimeError):  # The process with the store may have ended.
-        assert _store is not None
-        _store.set(FAILURE_KEY, f"process {_world.rank}: {one_line(error) or type(error).__name__}")
-
-
-def _stored_failure() -> str:
+def stored_failure() -> str:
     """Return the stored error of another process, or ""."""
     with suppress(RuntimeError):
         assert _store is not None
@@ -253,6 +245,38 @@ def _stored_failure() -> str:
         ):
             return line
     return ""
+
+
+def main_has_reported() -> bool:
+    """Wait a few seconds for the end of rank 0. Return True if rank 0 has reported the failure of this process."""
+    if _world.size == 1:
+        return False
+    try:
+        disconnect()
+        assert _store is not None
+        _store.wait([ENDED_KEY], WAIT_FOR_MAIN)
+    except RuntimeError:  # Rank 0 has been killed, or is busy.
+        return False
+    return True
+
+
+def _end() -> None:
+    """Disconnect at the end of the program. Rank 0 lets the failed processes end, which wait for its report."""
+    if _world.rank == 0:
+        with suppress(RuntimeError):  # The process with the store may have ended.
+            assert _store is not None
+            _store.set(ENDED_KEY, "")
+            _store.get(ENDED_KEY)  # The answer shows that the store has received the key.
+    elif _has_failed:
+        main_has_reported()
+    disconnect()
+
+
+def _store_failure(error: BaseException) -> None:
+    reason = "interrupted" if isinstance(error, KeyboardInterrupt) else one_line(error) or type(error).__name__
+    with suppress(RuntimeError):  # The process with the store may have ended.
+        assert _store is not None
+        _store.set(FAILURE_KEY, f"process {_world.rank}: {reason}")
 
 
 def _is_lost_connection(error: BaseException) -> bool:

@@ -16,7 +16,7 @@ from unifier.config import (
     split_reference,
 )
 from unifier.data.source import use_data_folder, use_starting_folders
-from unifier.distributed import from_main, is_launched, world
+from unifier.distributed import failing_together, from_main, is_launched, world
 from unifier.experiment import Experiment, check_name
 from unifier.files import print_status, read_json
 from unifier.folders import TRIALS_FOLDER
@@ -88,7 +88,7 @@ def run(
         Interrupted: The user pressed Ctrl-C.
         RunFailed: Training diverged, or an unexpected error occurred.
     """
-    with use_data_folder(data_folder):
+    with use_data_folder(data_folder), failing_together():
         return run_in_folder(
             experiment,
             settings,
@@ -134,9 +134,6 @@ def run_in_folder(
     signature = inspect.signature(experiment, eval_str=True)
     runs, is_automatic = Path("runs" if out is None else out), resume == "auto"
     if devices not in (None, 1, "1") or nodes not in (None, 1) or is_launched(os.environ):
-        # The check comes first, because Lightning kills all processes soon after the first one ends.
-        if signature.return_annotation is Comparison or ("folds" in settings and "folds" not in signature.parameters):
-            raise InputError("a comparison needs one process: leave out devices, nodes and torchrun")
         from unifier.training.parallel import start_processes
 
         start_processes(devices, nodes)
@@ -176,10 +173,9 @@ def run_in_folder(
         options = LightningOptions(callbacks, trainer or {})
         options.check(several_runs=comparison is not None)
         cluster = _cluster(ray, trial_cpus, trial_gpus, is_comparison=comparison is not None)
-        if comparison is not None and world().size > 1:
+        if world().size > 1 and (cluster is not None or (comparison is not None and comparison.search is not None)):
             raise InputError(
-                f"{world().size} processes cannot run a comparison together yet: start it without devices and "
-                "torchrun, or run its experiments one by one"
+                f"Ray and searches start in one process, not in {world().size}: leave out devices, nodes and torchrun"
             )
         context = RunContext(
             out=runs,

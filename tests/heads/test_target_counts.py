@@ -16,7 +16,6 @@ from unifier import (
     NextItemHead,
     PrefixHead,
     RegressionHead,
-    SegmentationHead,
     TaggingHead,
     TokenClassificationHead,
     Transformer,
@@ -25,7 +24,7 @@ from unifier import (
 from unifier.heads.hard_attention import HardAttentionHead
 from unifier.heads.head import Head
 from unifier.heads.masked_reconstruction import join_target
-from unifier_tokenizers import InputError, Tokens, Vocabulary
+from unifier_tokenizers import Tokens, Vocabulary
 from unifier_tokenizers.shares import BatchShare, use_share
 
 D = 12
@@ -41,6 +40,7 @@ PER_HEAD: dict[str, Callable[[Vocabulary], tuple[Head, Tensor]]] = {
     "words": lambda _: (TokenClassificationHead("abcdefghij", D, label_smoothing=0.1), IDS),
     "text": lambda words: (TranslationHead(words, D, depth=1, heads=2, dropout=0.3, label_smoothing=0.1), IDS),
     "r-drop": lambda words: (TranslationHead(words, D, depth=1, heads=2, dropout=0.3, r_drop=1.0), IDS),
+    "hard attention": lambda words: (HardAttentionHead(words, D, depth=1, dropout=0.3), IDS),
     "prefix": lambda words: (PrefixHead(words, D, dropout=0.3), IDS),
     "next token": lambda words: (LanguageModelingHead(len(words), D), IDS),
     "hidden token": lambda _: (MaskedLanguageModelingHead(MASKED, D, embedding=nn.Embedding(len(MASKED), D)), IDS),
@@ -74,10 +74,3 @@ def test_losses_of_shares_add_up(kind: str, size: int, tokens: Tokens, vocabular
     torch.testing.assert_close(
         [parameter.grad for parameter in trunk.parameters() if parameter.grad is not None], gradients
     )
-
-
-def test_other_losses_are_for_one_process(vocabulary: Vocabulary) -> None:
-    segmentation = SegmentationHead("ab", D, patch=4)
-    for head in (segmentation, HardAttentionHead(vocabulary, D, depth=1)):
-        with pytest.raises(InputError, match="one process"):
-            head.target_counts(IDS)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.two_processes import Pair, slow, stop, train
+from tests.two_processes import Pair, normalize, nothing, slow, stop, train
 from unifier.files import read_csv
 
 pytestmark = [pytest.mark.extras, pytest.mark.usefixtures("undrawn")]
@@ -51,6 +51,18 @@ def test_losses_and_scores_equal_those_of_one_process(kind: str, pair: Pair, tmp
     assert len(folders) == 1, "row 10"
     rows = read_csv(folders[0].parent / "metrics.csv")
     assert len(rows) == len({tuple(row.values()) for row in rows}), "row 11"
+
+
+@pytest.mark.parametrize("kind", ["hard", "masks", "replaced", "norm"])
+def test_parts_that_use_the_whole_batch(kind: str, pair: Pair, tmp_path: Path) -> None:
+    """Losses of several means, statistics of a batch, and samples for some places."""
+    task, wrap = ("digits", normalize) if kind == "norm" else (kind, nothing)
+    settings: dict[str, Any] = {"optimizer": "adamw", "steps": 20}
+    one = train(tmp_path / "one", [task], wrap, **settings)
+    first, second = pair(train, tmp_path / "two", [task], wrap, **settings)
+    assert first.losses == pytest.approx(one.losses, rel=1e-4)
+    assert first.hashes == second.hashes
+    assert first.result.metrics == pytest.approx(one.result.metrics, abs=1e-2)
 
 
 @pytest.mark.parametrize("stopped_by", [1, 2])

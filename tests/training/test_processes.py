@@ -1,5 +1,6 @@
 """Launchers, signals and folders of several processes, with programs as users start them."""
 
+import json
 import os
 import signal
 import socket
@@ -15,16 +16,30 @@ from unifier.cli import main
 
 ROOT = Path(__file__).parents[2]
 FILE = """
+import os
+import torch
 import unifier as uf
 from tests.two_processes import D, TASKS
+from unifier.distributed import world
 
-def small(steps: int = 6, validations: int = 1) -> uf.Experiment:
+def fail(trunk, _, output):
+    if world().rank == 1 and trunk.training and torch.is_grad_enabled() and len(output.mask) > 1:
+        exec(os.environ.get("FAIL", ""))
+
+def small(steps: int = 6, validations: int = 1, rate: float = 1e-3) -> uf.Experiment:
     '''Train on a few digits.'''
-    training = uf.Training(steps=steps, num_validations=validations, batch_tokens=200, num_workers=0)
+    options = dict(learning_rate=rate, batch_tokens=200, num_workers=0)
+    training = uf.Training(steps=steps, num_validations=validations, **options)
     trunk = uf.Transformer(D, 1, 2, 8)
+    trunk.register_forward_hook(fail)
     return uf.Experiment(trunk, {"digits": TASKS["digits"]()}, training)
+
+def study() -> uf.Comparison:
+    '''Compare four runs.'''
+    options = dict(modes=("solo",), grid={"rate": (1e-3, 1e30)}, budget_unit="steps")
+    return uf.Comparison("study", [small], {"steps": 6}, seeds=(0, 1), **options)
 """
-SECONDS = 400
+SECONDS = 900
 
 pytestmark = pytest.mark.extras
 
@@ -37,11 +52,17 @@ def start(tmp_path: Path) -> Iterator[Start]:
     (tmp_path / "small.py").write_text(FILE)
     programs: list[subprocess.Popen[str]] = []
 
-    def begin(*words: str, launcher: tuple[str, ...] = (), **variables: str) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", *launcher, "unifier", "run", "small.py", "--track", "off", *words]
+    def begin(
+        *words: str,
+        launcher: tuple[str, ...] = (),
+        file: str = "small.py:small",
+        folder: Path = tmp_path,
+        **variables: str,
+    ) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", *launcher, "unifier", "run", file, "--track", "off", *words]
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tokenizers'}", **variables}
         pipe = subprocess.PIPE
-        programs.append(subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True))
+        programs.append(subprocess.Popen(command, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True))
         return programs[-1]
 
     yield begin
@@ -92,6 +113,58 @@ def test_two_processes_make_one_run(launcher: tuple[str, ...], start: Start, tmp
     assert len([*tmp_path.rglob("metrics.csv")]) == 1
 
 
+DEATH = "os.kill(os.getpid(), 9)"
+FAILURES = {
+    "raise OSError(28, 'No space left on device', 'x.ckpt')": "x.ckpt",
+    "raise ValueError('cause')": "cause",
+    DEATH: "another process has ended",
+}
+
+
+@pytest.mark.parametrize(("failure", "launcher"), [*((failure, ()) for failure in FAILURES), (DEATH, TORCHRUN)])
+def test_failure_of_one_process_ends_all(failure: str, launcher: tuple[str, ...], start: Start, tmp_path: Path) -> None:
+    """Row 9. One line has the cause, the run can resume, and no process remains."""
+    program = start(*([] if launcher else ["--devices", "2"]), launcher=launcher, FAIL=failure)
+    err = program.communicate(timeout=SECONDS)[1]
+    assert program.returncode not in (0, -9), err
+    lines = [line for line in err.splitlines() if line.startswith("unifier: ")]
+    assert len(lines) == 1, err
+    assert FAILURES[failure] in lines[0]
+    wait_for(lambda: not processes_of(tmp_path), 10)
+    (settings,) = tmp_path.rglob("settings.json")
+    assert '"failed"' in (settings.parent / "result.json").read_text()
+
+
+@pytest.mark.parametrize(("change", "expected"), [("", "not visible on"), ("# A change.", "code with the hash")])
+def test_machines_that_differ_are_one_line(change: str, expected: str, start: Start, tmp_path: Path) -> None:
+    """Start on two machines, of which the second has an own folder, or other code."""
+    folders = [tmp_path / rank for rank in "01"]
+    for folder, code in zip(folders, [FILE, FILE + change], strict=True):
+        folder.mkdir()
+        (folder / "small.py").write_text(code)
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    programs = [start("--nodes", "2", folder=folder, NODE_RANK=folder.name, **address) for folder in folders]
+    first, second = (program.communicate(timeout=SECONDS)[1] for program in programs)
+    assert [program.returncode for program in programs] == [2, 2]
+    assert first.count("unifier: ") == 1
+    assert expected in first
+    assert "process 1" in first
+    assert "unifier: " not in second
+    assert not [*tmp_path.rglob("settings.json")]
+
+
+def test_comparison_on_two_processes(start: Start, tmp_path: Path) -> None:
+    """Row 14. Two of the runs diverge."""
+    program = start("--devices", "2", file="small.py:study")
+    _, err = program.communicate(timeout=SECONDS)
+    assert program.returncode == 1, err
+    (path,) = tmp_path.rglob("comparison.json")
+    content = json.loads(path.read_text())
+    assert [row["result"]["status"] for row in content["rows"]] == [*["finished"] * 2, *["failed"] * 2]
+    assert len([*tmp_path.rglob("result.json")]) == 4
+    assert (path.parent / "report.html").exists()
+
+
 def test_signal_to_one_process_stops_all_with_a_checkpoint(start: Start, tmp_path: Path) -> None:
     """Row 8."""
     program = start("steps=100000", "validations=1000", launcher=TORCHRUN)
@@ -133,7 +206,6 @@ def test_slurm_signal_stops_all_processes(start: Start, tmp_path: Path) -> None:
         (["--devices", "two"], {}, "devices=two"),
         (["--nodes", "2"], {}, "MASTER_ADDR"),
         ([], {"WORLD_SIZE": "2"}, "LOCAL_RANK"),
-        (["--devices", "2", "folds=2"], {}, "comparison"),
     ],
 )
 def test_wrong_processes_are_one_line(
@@ -148,7 +220,7 @@ def test_wrong_processes_are_one_line(
     monkeypatch.chdir(tmp_path)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert main(["run", "small.py", "--track", "off", *words]) == 2
+    assert main(["run", "small.py:small", "--track", "off", *words]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert expected in err

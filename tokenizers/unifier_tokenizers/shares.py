@@ -64,6 +64,11 @@ def use_share(share: BatchShare | None) -> Generator[None]:
         _share = previous
 
 
+def is_shared() -> bool:
+    """Return True if this process computes only a share of a batch at present."""
+    return _share is not None
+
+
 def drawn_shape(shape: torch.Size) -> torch.Size:
     """Return the shape of the random numbers to draw for a tensor (B, ...): the shape with all examples of the batch.
 
@@ -83,3 +88,24 @@ def drawn_shape(shape: torch.Size) -> torch.Size:
 def own_rows(drawn: Tensor) -> Tensor:
     """Return the rows of this process's examples from random numbers of the shape `drawn_shape`."""
     return drawn if _share is None else _share.rows(drawn)
+
+
+def sum_over_shares(own: Tensor) -> Tensor:
+    """Return the sum of a tensor over the shares of all processes, with gradients to the shares of all processes.
+
+    All processes must call this function equally often, with tensors of the same shape.
+    """
+    if _share is None:
+        return own
+    from torch.distributed.nn.functional import all_reduce
+
+    # A share of weight 0 repeats an example of another share.
+    return all_reduce(own if _share.weight else own * 0)
+
+
+def mean_over_shares(own: Tensor) -> Tensor:
+    """Return the mean of all values in the shares of all processes, which may have different numbers of values."""
+    if _share is None:
+        return own.mean()
+    total, count = sum_over_shares(torch.stack([own.sum(), own.new_tensor(own.numel())]))
+    return total / count

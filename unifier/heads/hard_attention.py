@@ -12,6 +12,7 @@ from unifier.heads.rnn_decoders import AttentionScore, AttentiveIncrementalHead,
 from unifier.heads.text_generation import State, TextGenerationOptions, shift_right
 from unifier.trunks.recurrent import Cell
 from unifier_tokenizers import Dropout, InputError, Tokens, Vocabulary
+from unifier_tokenizers.shares import drawn_shape, own_rows
 
 NUM_ATTENTION_SAMPLES = 2
 """The number of trunk tokens that are sampled per step in training.
@@ -56,18 +57,17 @@ class HardAttentionHead(AttentiveIncrementalHead):
         is_real = target != IGNORE_INDEX
         rnn_state, values, keys, mask = self.start_decoding(tokens)
         states = self.rnn(self.dropout(self.embed(shift_right(target))), rnn_state)[0]
-        weights = self.score(states, keys, mask)[is_real]
-        indices = weights.multinomial(NUM_ATTENTION_SAMPLES, replacement=True)
-        context = values[is_real.nonzero()[:, :1], indices]
-        logits = self.project(self._hidden(context, states[is_real][:, None].expand_as(context))).float()
-        labels = target[is_real][:, None].expand_as(indices)
+        weights = self.score(states, keys, mask)
+        # The random numbers are drawn for the whole batch, so they do not depend on the number of processes.
+        shape = drawn_shape(torch.Size((*target.shape, NUM_ATTENTION_SAMPLES)))
+        draws = own_rows(torch.rand(shape, device=target.device))
+        cumulative = weights.detach().float().cumsum(-1)
+        indices = torch.searchsorted(cumulative, (1 - draws) * cumulative[..., -1:])
+        context = values[torch.arange(len(values), device=values.device)[:, None, None], indices]
+        hidden = self._hidden(context, states[:, :, None].expand_as(context))[is_real]
+        logits, labels = self.project(hidden).float(), target[is_real][:, None].expand(-1, NUM_ATTENTION_SAMPLES)
         losses = functional.cross_entropy(logits.mT, labels, reduction="none", label_smoothing=self.label_smoothing)
-        return reinforce(losses, weights.gather(1, indices).log())
-
-    def target_counts(self, target: Tensor) -> Tensor:
-        raise InputError(
-            "hard attention draws one token per word, so it cannot be trained on several processes: use one process"
-        )
+        return reinforce(losses, weights.gather(2, indices)[is_real].log())
 
     def start_decoding(self, tokens: Tokens) -> State:
         return self.rnn.initial_state(masked_mean(tokens)), *self.score.precompute_keys(tokens)

@@ -14,6 +14,7 @@ from unifier.nn.precision import in_float32, to_compute_dtype
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, SubwordTokenizer, Tokenizer, Tokens, Vocabulary
+from unifier_tokenizers.shares import drawn_shape, mean_over_shares, own_rows
 
 DETECTION_WEIGHT = 50.0
 """The weight of the loss of the replaced tokens (Clark et al. 2020, section 3.1)."""
@@ -109,12 +110,18 @@ class ReplacedTokenDetectionHead(Head):
             tokens: The input tokens (B, D, N) of the trunk, with hidden tokens.
             target: The ids (B, N) of the hidden tokens, and `IGNORE_INDEX` at all other places.
         """
-        count = int((target != IGNORE_INDEX).sum())
-        found = self._run(tokens, target, torch.rand(count, device=target.device))
+        # The random numbers are drawn for all tokens, so that they do not depend on the number of processes.
+        draws = own_rows(torch.rand(drawn_shape(target.shape), device=target.device))
+        found = self._run(tokens, target, draws[target != IGNORE_INDEX])
         answers = functional.binary_cross_entropy_with_logits(
-            found.logits[tokens.mask], found.is_replaced[tokens.mask].float()
+            found.logits[tokens.mask], found.is_replaced[tokens.mask].float(), reduction="none"
         )
-        return functional.cross_entropy(found.generator_logits, found.expected) + DETECTION_WEIGHT * answers
+        hidden = functional.cross_entropy(found.generator_logits, found.expected, reduction="none")
+        return mean_over_shares(hidden) + DETECTION_WEIGHT * mean_over_shares(answers)
+
+    def target_counts(self, target: Tensor) -> Tensor:
+        """Return 1 for each example, because `loss` is the loss of the whole batch on every process."""
+        return torch.ones(len(target), dtype=torch.int64)
 
     def graph_output(self, tokens: Tokens) -> Tensor:
         """Return the probability (B, N) that each token was replaced."""

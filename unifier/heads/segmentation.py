@@ -14,6 +14,7 @@ from unifier.heads.summed_metrics import SummedHead
 from unifier.nn.precision import in_float32
 from unifier_tokenizers import InputError, Tokens, Units
 from unifier_tokenizers.patches import images_to_patches, patches_to_images
+from unifier_tokenizers.shares import mean_over_shares, sum_over_shares
 
 
 @final
@@ -96,12 +97,17 @@ class SegmentationHead(SummedHead):
         logits = images_to_patches(self.logits(tokens)[0], tokens.positions, self.patch, self.patch)
         logits, target = logits.unflatten(1, (len(self.labels), -1)), target.long()
         labeled = target != IGNORE_INDEX
-        cross_entropy = functional.cross_entropy(logits, target, ignore_index=IGNORE_INDEX)
+        losses = functional.cross_entropy(logits, target, ignore_index=IGNORE_INDEX, reduction="none")
         shares = logits.softmax(1)[:, 1:] * labeled[:, None]
         classes = torch.arange(1, len(self.labels), device=target.device)
         expected = (target[:, None] == classes[:, None, None]).to(shares.dtype)
-        overlap, total = (shares * expected).sum((0, 2, 3)), (shares + expected).sum((0, 2, 3))
-        return cross_entropy + 1 - ((2 * overlap + 1) / (total + 1)).mean()
+        sums = torch.stack([(shares * expected).sum((0, 2, 3)), (shares + expected).sum((0, 2, 3))])
+        overlap, total = sum_over_shares(sums)
+        return mean_over_shares(losses[labeled]) + 1 - ((2 * overlap + 1) / (total + 1)).mean()
+
+    def target_counts(self, target: Tensor) -> Tensor:
+        """Return 1 for each picture, because `loss` is the loss of the whole batch on every process."""
+        return torch.ones(len(target), dtype=torch.int64)
 
     def graph_output(self, tokens: Tokens) -> Tensor:
         """Return the probabilities (B, C, H, W) of the classes of each pixel."""

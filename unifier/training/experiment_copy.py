@@ -7,7 +7,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import unifier_tokenizers
 from unifier.config import split_reference
+from unifier.data.readers import hash_files
 from unifier.files import write_bytes
 from unifier_tokenizers import InputError
 
@@ -44,6 +46,14 @@ def read_experiment_files(origin: str | Sequence[str]) -> None:
 def read_experiment(file: str) -> bytes | None:
     """Return the content of an experiment's file at the first call, or None if the file does not exist."""
     return Path(file).read_bytes() if Path(file).is_file() else None
+
+
+def hash_code(origin: str | Sequence[str]) -> str:
+    """Return a hash of the experiment's files and of all modules of this library."""
+    files = {name: Path(file) for name, file in _files(origin).items() if Path(file).is_file()}
+    for folder in (Path(__file__).parents[1], Path(unifier_tokenizers.__path__[0])):
+        files |= {str(path.relative_to(folder.parent)): path for path in sorted(folder.rglob("*.py"))}
+    return hash_files(files)
 
 
 def warn_of_changed_experiment(folder: Path, settings: Mapping[str, Any]) -> None:

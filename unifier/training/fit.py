@@ -31,14 +31,14 @@ from unifier.data.source import (
     target_of,
 )
 from unifier.distributed import (
+    AgreedError,
     PeerError,
     broadcast,
+    disconnect,
     failing_together,
     from_main,
     gather,
     is_main,
-    release,
-    wait_for_main,
     world,
 )
 from unifier.experiment import (
@@ -63,6 +63,7 @@ from unifier.training.cost import count_parameters
 from unifier.training.experiment_copy import (
     EXPERIMENT_ENTRY,
     copy_experiment,
+    hash_code,
     read_experiment_files,
     warn_of_changed_experiment,
 )
@@ -255,36 +256,40 @@ def _fit(
         return copies
 
     try:
-        copies = from_main(write_start)
-        gather(lambda: check_shared(result.folder))
-        if context.trial is None:  # A comparison prints its own line for each trial.
-            print_run_header(result, experiment.training, batches)
-        loggers = start_loggers(experiment, result, context, model, done, sources=list(copies))
-        held_out = {
-            split: EvalDataLoader(
-                splits[split],
-                max_tokens=EVALUATION_FACTOR * experiment.training.batch_tokens,
-                objectives=objectives_of(experiment),
-                streams=stream_tasks(experiment),
-                rank=world().rank,
-                num_processes=world().size,
-            )
-            for split in ("val", "test")
-        }
-        speed = create_speed_monitor(experiment.training, batches)
         with failing_together():
+            gather(lambda: check_shared(result.folder))
+            copies = from_main(write_start)
+            if context.trial is None:  # A comparison prints its own line for each trial.
+                print_run_header(result, experiment.training, batches)
+            loggers = start_loggers(experiment, result, context, model, done, sources=list(copies))
+            held_out = {
+                split: EvalDataLoader(
+                    splits[split],
+                    max_tokens=EVALUATION_FACTOR * experiment.training.batch_tokens,
+                    objectives=objectives_of(experiment),
+                    streams=stream_tasks(experiment),
+                    rank=world().rank,
+                    num_processes=world().size,
+                )
+                for split in ("val", "test")
+            }
+            speed = create_speed_monitor(experiment.training, batches)
             metrics = train(model, experiment.training, result.folder, loggers, batches, held_out, speed, done)
-        signatures = metric_signatures(experiment)
+            signatures = metric_signatures(experiment)
     except BaseException as error:
-        if not is_main():
-            wait_for_main(f"written/{result.folder}", disconnect=not model.stop_agreed)
+        is_agreed = model.stop_agreed or isinstance(error, AgreedError)
+        if not is_main() and not is_agreed:
+            disconnect()  # Rank 0 may wait for this process.
             raise
         if not (result.folder / "settings.json").exists():  # The run has not started, and cannot resume.
             rmtree(result.folder, ignore_errors=True)
             raise
         cause = explain_divergence(error, experiment, encoded) if isinstance(error, DivergedError) else error
-        result = write_failure(result, cause, model, loggers)
-        release(f"written/{result.folder}")
+
+        def finish(result: Result = result) -> Result:
+            return write_failure(result, cause, model, loggers)
+
+        result = from_main(finish) if is_agreed else finish()
         if result.status == "interrupted" or isinstance(cause, InputError | PeerError) or is_recoverable(cause):
             error.add_note(str(result.folder))
             raise
@@ -302,7 +307,8 @@ def check_processes(context: RunContext, settings: Mapping[str, Any]) -> None:
         check_equal(
             {
                 "the versions": versions(),
-                "the source commit": source_commit(context.file),
+                "the commit": source_commit(context.file),
+                "code with the hash": hash_code(context.origin),
                 "the settings": to_json(settings),
             }
         )
@@ -310,7 +316,7 @@ def check_processes(context: RunContext, settings: Mapping[str, Any]) -> None:
 
 def check_shared(folder: Path) -> None:
     """Raise InputError if this process cannot see the run's folder, which rank 0 has created."""
-    if not (folder / "settings.json").exists():
+    if not folder.exists():
         raise InputError(f"{folder}: not visible on {gethostname()}; give a folder that all machines share with --out")
 
 

@@ -22,6 +22,7 @@ from unifier.distributed import from_main, gather, gather_on_main, sum_over_proc
 from unifier.experiment import Experiment, Task, freeze
 from unifier.heads.head import mean_score_percent, score_percent
 from unifier.network import Network
+from unifier.nn.batch_norm import share_statistics
 from unifier.training.checkpoint import check_layout
 from unifier.training.cost import Cost, CostTracker, flops_of_example
 from unifier.training.memory import reset_peak_memory
@@ -109,6 +110,8 @@ class UnifierModule(Network, pl.LightningModule):
             InputError: A task cannot be trained on several processes.
         """
         buffers = [buffer.clone() for buffer in self.buffers()]
+        if world().size > 1:
+            share_statistics(self)
         for task, split in splits.items():
             parts = self.tasks[task]
             self.costs[task] = flops_of_example(
@@ -119,39 +122,33 @@ class UnifierModule(Network, pl.LightningModule):
                     raise InputError(f'task "{task}": memory={parts.head.memory} needs one process; set memory=0')
                 rows = sort_by_length(split.lengths())[:: -(-len(split) // (2 * world().size))]
                 batch = collate(split, rows)
-                self.check_shares(
-                    task, apply_objective(parts.objective, batch) if parts.objective else batch, world().size
-                )
+                self.check_shares(task, apply_objective(parts.objective, batch) if parts.objective else batch)
         self.zero_grad(set_to_none=True)
         self.streams.clear()
         for buffer, before in zip(self.buffers(), buffers, strict=True):
             buffer.copy_(before)  # FLOP counting must not change the running statistics of batch norms.
 
     @torch.no_grad()
-    def check_shares(self, task: str, batch: Batch, size: int) -> None:
-        """Check that the weighted losses of the shares of a batch add up to the loss of the batch.
-
-        Args:
-            task: The task of the batch.
-            batch: The examples of the task.
-            size: The number of shares.
+    def check_shares(self, task: str, batch: Batch) -> None:
+        """Check that the weighted losses of the processes' shares of a batch add up to the loss of the batch.
 
         Raises:
-            InputError: The losses differ, for example because a layer draws random numbers or computes statistics of
-                the examples that a process has.
+            InputError: The losses differ, for example because a layer draws random numbers for the examples that a
+                process has.
         """
 
-        def loss(share: BatchShare) -> float:
+        def loss(share: BatchShare | None) -> float:
             with torch.random.fork_rng(devices=[]), use_share(share):
-                return share.weight * self.loss(task, Batch(*map(share.rows, batch))).item()
+                own = batch if share is None else Batch(*map(share.rows, batch))
+                return (1 if share is None else share.weight) * self.loss(task, own).item()
 
         counts = self.tasks[task].head.target_counts(batch.target).tolist()
-        whole = loss(BatchShare.of(counts, 0, 1))
-        total = sum(loss(BatchShare.of(counts, rank, size)) for rank in range(size))
+        whole, size = loss(None), world().size
+        total = sum(gather(lambda: loss(BatchShare.of(counts, world().rank, size))))
         if not math.isclose(whole, total, rel_tol=1e-3, abs_tol=1e-3):
             raise InputError(
                 f'task "{task}": the loss of a batch is {whole:.4f}, but {total:.4f} in {size} processes, because a '
-                "layer does not treat the examples independently, such as a batch norm: use one process"
+                "layer does not treat the examples independently: use one process"
             )
 
     def weighted_loss(self, task: str, loss: Tensor) -> Tensor:

@@ -1,16 +1,19 @@
 """Start of several processes that train one model, with Lightning's launchers and cluster environments."""
 
-import atexit
 import io
 import os
 import pickle
+import sys
 import tempfile
+import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from shutil import rmtree
 from socket import gethostname
+from subprocess import Popen
+from threading import Thread
 from typing import Any, final
 
 import numpy as np
@@ -20,6 +23,9 @@ from lightning.fabric.plugins.environments.cluster_environment import ClusterEnv
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning.fabric.utilities.distributed import (
+    _set_num_threads_if_needed,  # pyright: ignore[reportPrivateUsage]  Lightning has no public function.
+)
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers.subprocess_script import (
     _SubprocessScriptLauncher,  # pyright: ignore[reportPrivateUsage]  Lightning has no public launcher.
@@ -27,7 +33,8 @@ from lightning.pytorch.strategies.launchers.subprocess_script import (
 from torch import Tensor
 
 from unifier.data.encoding import end_with_parent
-from unifier.distributed import ValueT, World, connect, gather, world
+from unifier.distributed import WAIT_FOR_MAIN, ValueT, World, connect, gather, stored_failure, world
+from unifier.files import print_status
 from unifier.folders import lock_temporary, remove_unlocked
 from unifier.nn.precision import default_device
 from unifier_tokenizers import InputError
@@ -38,6 +45,9 @@ SHARED_PREFIX = f"unifier-shared-{os.getuid()}-"
 
 LAUNCHED = "UNIFIER_LAUNCHED"
 """The variable that rank 0 sets before it starts further processes, which must end with rank 0."""
+
+POLL_SECONDS, GRACE_SECONDS = 0.5, 3.0
+"""Seconds between two looks at the other processes, and seconds until this process must have ended after a failure."""
 
 ALIGNMENT = 64
 """Each array begins at a multiple of this number of bytes."""
@@ -117,7 +127,6 @@ def start_processes(devices: int | str | None = None, nodes: int | None = None) 
         torch.accelerator.set_device_index(environment.local_rank())
         backend = f"cpu:gloo,{device}:{dist.get_default_backend_for_device(device)}"
     connect(World(environment.global_rank(), size, environment.local_rank(), local_size), backend)
-    atexit.register(lambda: dist.is_initialized() and dist.destroy_process_group())
     _environment = environment
 
 
@@ -164,8 +173,29 @@ def launch(devices: int | str | None, nodes: int | None) -> ClusterEnvironment |
         )
     environment = LightningEnvironment()
     os.environ |= {"LOCAL_WORLD_SIZE": str(local_size), LAUNCHED: "1"}
-    _SubprocessScriptLauncher(environment, local_size, nodes).launch(lambda: None)
+    _set_num_threads_if_needed(local_size)
+    launcher = _SubprocessScriptLauncher(environment, local_size, nodes)
+    launcher._call_children_scripts()  # pyright: ignore[reportPrivateUsage]
+    # Lightning's own observer would kill this process before the error is printed.
+    Thread(target=end_after, args=(launcher.procs,), daemon=True).start()
     return environment
+
+
+def end_after(processes: Sequence["Popen[bytes]"]) -> None:
+    """End this process if another process of this machine has failed, and this process does not end by itself.
+
+    Args:
+        processes: The other processes.
+    """
+    while not any(process.poll() for process in processes):
+        time.sleep(POLL_SECONDS)
+    if stored_failure():  # The failed process has waited for this process, and has printed its error.
+        time.sleep(GRACE_SECONDS)
+    else:
+        time.sleep(WAIT_FOR_MAIN.total_seconds())
+        rank, status = next((rank, process.poll()) for rank, process in enumerate(processes, 1) if process.poll())
+        print_status(f"unifier: process {rank} has ended with the exit status {status}", sys.stderr)
+    os._exit(1)
 
 
 def count_devices(devices: int | str | None) -> int:

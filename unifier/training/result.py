@@ -13,6 +13,7 @@ from typing import Any, Literal, final
 import torch
 from pydantic import TypeAdapter, ValidationError
 
+from unifier.distributed import AgreedError
 from unifier.files import read_json, write_sealed_json
 from unifier_tokenizers import InputError
 
@@ -96,12 +97,12 @@ class Interrupted(BaseException):
 
 
 @final
-class DivergedError(Exception):
-    """Exception for a training loss that is NaN or infinite."""
+class DivergedError(AgreedError):
+    """Exception for a training loss that is NaN or infinite. All processes have the same loss."""
 
 
 @final
-class RunFailed(Exception):  # noqa: N818  The name reads better than RunFailedError.
+class RunFailed(AgreedError):  # noqa: N818  The name reads better than RunFailedError.
     """Exception for a run that failed. `__cause__` is the original exception, and `result.error` is the reason."""
 
     def __init__(self, result: Result) -> None:

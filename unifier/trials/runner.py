@@ -9,6 +9,7 @@ from typing import Any
 
 from unifier.comparison import Comparison
 from unifier.data.source import starting_folders
+from unifier.distributed import failing_together, from_main, is_main
 from unifier.files import to_json, write_sealed_json
 from unifier.folders import chosen_name, lock_folder, new_folder, tracking_id
 from unifier.report.conclusions import conclusions
@@ -63,14 +64,16 @@ def compare(
     """
     folder = resume
     try:
-        with ExitStack() as lock:
+        with failing_together(), ExitStack() as lock:
             if resume is not None:
-                lock.enter_context(lock_folder(resume))
+                from_main(lambda: lock.enter_context(lock_folder(resume)) and None)
             runner = TrialRunner(comparison, context, resume, fit)
-            runner.check()
+            from_main(runner.check)
             if executor is not None:
                 runner.executor = lock.enter_context(executor(runner.fitter))
-            folder = resume or lock.enter_context(new_folder(context.out / comparison.name, name=context.name))
+            folder = resume or from_main(
+                lambda: lock.enter_context(new_folder(context.out / comparison.name, name=context.name))
+            )
             return _run_trials(runner, comparison, settings, context, folder, resume)
     except KeyboardInterrupt:  # A cluster takes seconds to start, before the first trial.
         if folder is None or not folder.exists():
@@ -100,7 +103,8 @@ def _run_trials(
             "rows": runner.all_rows(),
             **more,
         }
-        write_sealed_json(folder / "comparison.json", content)
+        if is_main():
+            write_sealed_json(folder / "comparison.json", content)
         return content
 
     try:
@@ -111,13 +115,17 @@ def _run_trials(
         runner.run(planned, folder, lambda: write("running"))
         similarities, unread = list[dict[str, Any]](), list[str]()
         with warn_on_error(folder, "the similarity of its trunks"):
-            similarities, unread = compare_representations(folder, [row for row in runner.rows if is_finished(row)])
+            similarities, unread = from_main(
+                lambda: compare_representations(folder, [row for row in runner.rows if is_finished(row)])
+            )
         runner.problems += unread
         status = "finished" if all(map(is_finished, runner.rows)) else "failed"
         content = write(status, rows=runner.rows, representation=similarities)
     except BaseException as error:
         runner.executor.stop()
         is_started = (folder / "comparison.json").exists()
+        if not is_main():
+            raise
         if resume is None and not (is_started and (runner.rows or not isinstance(error, InputError))):
             shutil.rmtree(folder)
             raise
@@ -128,10 +136,15 @@ def _run_trials(
             raise Interrupted(folder) from None  # The user resumes the comparison, not the stopped run.
         error.add_note(str(folder))
         raise
+    from_main(lambda: write_end(folder, content, context))
+    return runner.results, folder
+
+
+def write_end(folder: Path, content: Mapping[str, Any], context: RunContext) -> None:
+    """Write the report of a comparison, and log its conclusions."""
     with warn_on_error(folder, "report.html"):
         write_report(folder, content)
     log_comparison(folder, content, context)
-    return runner.results, folder
 
 
 def is_finished(row: Mapping[str, Any]) -> bool:

@@ -11,6 +11,7 @@ from shutil import rmtree
 from typing import Any, final
 
 from unifier.comparison import Comparison
+from unifier.distributed import PeerError, from_main, is_main
 from unifier.files import print_status, read_json
 from unifier.folders import RUN_ID, TRIALS_FOLDER, find_run_folder
 from unifier.report.read_results import find_changed_data
@@ -137,7 +138,9 @@ class TrialRunner:
         self.fitter = TrialFitter(comparison, context, fit)
         self.executor: Executor = SerialExecutor(self.fitter)
         self._start_time = time.monotonic()
-        self._earlier = EarlierTrials() if resume is None else read_earlier_trials(resume, comparison)
+        self._earlier = (
+            EarlierTrials() if resume is None else from_main(lambda: read_earlier_trials(resume, comparison))
+        )
         self.problems = self._earlier.problems
         self._planned: dict[str, Trial] = {}
         """All trials so far, keyed by `Trial.key`, in the order of the plan."""
@@ -145,7 +148,7 @@ class TrialRunner:
         self._results: dict[str, Result] = {}
         self._rows: dict[str, list[dict[str, Any]]] = {}
         """The rows of each finished, failed or running trial, keyed by `Trial.key`."""
-        if resume is not None:
+        if resume is not None and is_main():
             remove_leftovers(resume, self.all_rows())
         self._num_reused = 0
         self._num_restarts = Counter[str]()
@@ -222,7 +225,8 @@ class TrialRunner:
             write()
         if lost:
             raise InputError("; ".join(lost))
-        remove_leftovers(folder, self.all_rows())
+        if is_main():
+            remove_leftovers(folder, self.all_rows())
 
     def _next(self, plan: Iterator[Trial | None], waiting: list[Trial]) -> Trial | None:
         """Return the next trial that can start, or None. Trials that must wait for another trial join `waiting`."""
@@ -321,8 +325,8 @@ class TrialRunner:
         if folder is None or not any(folder.glob("checkpoints/*.ckpt")):
             return None
         try:
-            load_resume_checkpoint(folder)
-        except InputError as error:
+            from_main(lambda: load_resume_checkpoint(folder) and None)
+        except (InputError, PeerError) as error:
             self.problems.append(f"{error}; run again")
             return None
         return folder
