@@ -10,7 +10,7 @@ from unifier.options import ImageFrontend, TrunkConfig
 FRONTEND = ImageFrontend(patch=16, stem="strided")
 TRUNK = TrunkConfig(dim=128, depth=4, heads=4, ffn_dim=512, dropout=0.1, positions="rotary")
 TRAINING = uf.Training(optimizer="muon", learning_rate=5e-3, precision="bf16", batch_tokens=2400)
-QUERIES = 50
+QUERIES, DECODER_DEPTH = 50, 2
 
 
 def detection(
@@ -18,7 +18,7 @@ def detection(
     data: str = "bccd",
     head: Literal["tokens", "queries"] = "tokens",
     queries: int = QUERIES,
-    decoder_depth: int = 2,
+    decoder_depth: int = DECODER_DEPTH,
     flip: bool = True,
     frontend: ImageFrontend = FRONTEND,
     trunk: TrunkConfig = TRUNK,
@@ -34,7 +34,7 @@ def detection(
         flip: Mirror and turn pictures and boxes at random in training.
     """
     uf.check_choice("head", head, ("tokens", "queries"))
-    if head == "tokens" and (queries, decoder_depth) != (QUERIES, 2):
+    if head == "tokens" and (queries, decoder_depth) != (QUERIES, DECODER_DEPTH):
         raise uf.InputError("queries and decoder_depth belong to head=queries: leave them out")
     source = create_box_dataset(data)
     tokenizer = frontend.build(source, trunk, "mean", training.bad_examples)

@@ -42,9 +42,9 @@ def pretrain(
     """Hide words, patches or frames, and predict them. A recipe with start=RUN then starts from the trained model.
 
     Args:
-        data: movie_reviews, wiki_articles, protein_ss or a text file; mnist, fashion_mnist, cifar10, cifar10_jpg or
-            class folders; emotify, gtzan, fsdd, esc10, esc50 or a CSV table of sounds; etth1, beijing_weather or
-            los_speed (each channel on its own).
+        data: movie_reviews, wiki_articles, squad_dev, protein_ss or a text file; mnist, fashion_mnist, cifar10,
+            cifar10_jpg or class folders; emotify, gtzan, fsdd, esc10, esc50 or a CSV table of sounds; etth1,
+            beijing_weather or los_speed (each channel on its own).
         piece_words: Number of words of an example; texts are cut into pieces, but proteins are not.
         flip: Mirror half of the training pictures left to right.
     """

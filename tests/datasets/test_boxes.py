@@ -87,6 +87,9 @@ def test_table_without_boxes_and_wrong_names_are_refused(tmp_path: Path) -> None
     (tmp_path / "empty.csv").write_text(HEADER + "1.png,,,,,,\n")
     with pytest.raises(InputError, match="no boxes"):
         BoxTable(tmp_path / "empty.csv").split("train")
+    (tmp_path / "two.csv").write_text(HEADER + "1.png,train,cell,1,1,3,3\n1.png,val,cell,4,4,6,6\n")
+    with pytest.raises(InputError, match=r"line 3.*two splits"):
+        BoxTable(tmp_path / "two.csv").split("train")
     with pytest.raises(InputError, match="scattered_clothes"):
         create_box_dataset("cups")
 

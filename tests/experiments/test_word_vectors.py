@@ -36,6 +36,16 @@ def test_texts_train_and_judgments_test(tmp_path: Path) -> None:
     (tmp_path / "word_vectors" / "wordsim353.tsv").write_text("king queen 9\n")
     with pytest.raises(InputError, match=r"wordsim353\.tsv, line 1"):
         source.split("test")
+    (tmp_path / "word_vectors" / "wordsim353.tsv").write_text("king\tqueen\tnan\n")
+    with pytest.raises(InputError, match=r"line 1"):
+        source.split("test")
+    same = [TextFile(tmp_path / folder / "kings.txt", words=8) for folder in ("one", "two")]
+    for text, word in zip(same, ("ape", "bee"), strict=True):
+        (tmp_path / ("one" if word == "ape" else "two")).mkdir()
+        (tmp_path / ("one" if word == "ape" else "two") / "kings.txt").write_text(f"{word} " * 40)
+        assert len(text.split("train"))
+    hashes = {WordVectorTexts(texts, data=tmp_path / "word_vectors").sha256 for texts in (same, same[1:], same[:1])}
+    assert len(hashes) == 3
     with pytest.raises(InputError, match="at least one text"):
         WordVectorTexts([])
 

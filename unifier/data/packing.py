@@ -202,7 +202,7 @@ class _Writer:
             "files": self.files,
         }
         self.write_file(INDEX_NAME, seal_json(content))
-        sizes = [size for name, size, _ in self.files if name.endswith(".safetensors") and name[0] != "s"]
+        sizes = [size for name, size, _ in self.files if name.endswith(".safetensors") and name.startswith(SPLITS)]
         examples = ", ".join(f"{split} {sum(counts):,}" for split, counts in self.counts.items())
         return f"{self.address}: {examples} examples in {len(sizes)} shards of {sum(sizes) / 1e6:,.1f} MB together"
 

@@ -136,15 +136,17 @@ def read_boxes(table: Path, pictures: Path) -> list[BoxedPicture]:
         pictures: The folder or the archive of the pictures.
 
     Raises:
-        InputError: The table cannot be read, a column is missing, or a border is not a finite number.
+        InputError: The table cannot be read, a column is missing, a border is not a finite number, or a picture is in
+            two splits.
     """
     found: dict[str, list[tuple[str, tuple[float, ...]]]] = {}
     splits: dict[str, str] = {}
     for line, cells in read_labels_table(table, ("file", "label", *BORDERS)):
         boxes = found.setdefault(cells["file"], [])
-        splits.setdefault(cells["file"], cells.get("split", ""))
+        place, split = f"{table}, line {line}", cells.get("split", "")
+        if splits.setdefault(cells["file"], split) != split:
+            raise InputError(f"{place}: the boxes of {cells['file']} are in two splits; keep a picture in one split")
         if cells["label"]:
-            place = f"{table}, line {line}"
             boxes.append((cells["label"], tuple(parse_number(cells[name], f"{place}, {name}") for name in BORDERS)))
     if not any(found.values()):
         raise InputError(f"{table} has no boxes: add one row per box")

@@ -26,7 +26,7 @@ MIN_BRIGHTNESS = 16
 
 @final
 class ScatteredClothes:
-    """8,000 generated pictures (84, 84) in uint8 with one to four pieces of clothing of Fashion-MNIST on black.
+    """7,500 generated pictures (84, 84) in uint8 with one to four pieces of clothing of Fashion-MNIST on black.
 
     The pieces do not overlap by more than a few pixels, because each lies in another cell of a grid of 3 x 3, moved by
     up to 7 pixels. A picture depends only on its split and its number. The target is a `Boxes` with tight boxes.

@@ -8,7 +8,7 @@ from typing import NamedTuple, final
 
 from unifier.data.dataset import Examples
 from unifier.data.download import RemoteFile, ensure_files
-from unifier.data.readers import hash_all, hash_files, read_lines
+from unifier.data.readers import hash_all, hash_files, parse_number, read_lines
 from unifier.data.source import SPLITS, Example, ScoreRange, SplitName
 from unifier.datasets.plain_text import PlainText
 from unifier_tokenizers import InputError
@@ -38,10 +38,10 @@ class Words(NamedTuple):
 class WordVectorTexts:
     """Pieces of plain texts for train, and words with answers for val and test.
 
-    All splits of the plain texts belong to train, because the texts have no labels. The input of val and test is two
-    words with a judged similarity from 0 to 10 as the target, or three words of an analogy, such as "man king woman",
-    with the last word as the target. Val has SimLex-999 and every fifth analogy. Test has WordSim-353 and the other
-    analogies.
+    All splits of the plain texts belong to train, because the texts have no labels. An input of val and test is two
+    words, with a judged similarity from 0 to 10 as the target. Or the input is three words of an analogy, such as "man
+    king woman", with the last word as the target. Val has SimLex-999 and every fifth analogy. Test has WordSim-353 and
+    the other analogies.
 
     Source: Mikolov et al. 2013 (19,544 analogies, Apache 2.0), Finkelstein et al. 2002 (WordSim-353) and Hill et al.
     2015 (SimLex-999), as in the test data of gensim 4.4.0.
@@ -80,7 +80,8 @@ class WordVectorTexts:
     def sha256(self) -> str:
         """The hash of the texts and of the judgments."""
         judgments = hash_files({file: self._folder / file for file in JUDGMENTS})
-        return hash_all({"judgments": judgments} | {text.name: text.sha256 for text in self._texts})
+        texts = {f"text {number}": text.sha256 for number, text in enumerate(self._texts)}
+        return hash_all({"judgments": judgments} | texts)
 
     @cached_property
     def _folder(self) -> Path:
@@ -92,11 +93,10 @@ def _read_pairs(path: Path) -> Iterator[Words]:
     for number, line in enumerate(read_lines(path), start=1):
         if line.startswith("#"):
             continue
-        try:
-            first, second, judged = line.split("\t")
-            yield Words(f"{path}, line {number}", f"{first} {second}", float(judged))
-        except ValueError as error:
-            raise InputError(f"{path}, line {number}: two words and a number are expected: {line!r}") from error
+        place, cells = f"{path}, line {number}", line.split("\t")
+        if len(cells) != 3:
+            raise InputError(f"{place}: two words and a number are expected: {line!r}")
+        yield Words(place, f"{cells[0]} {cells[1]}", parse_number(cells[2], place))
 
 
 def _read_analogies(path: Path) -> Iterator[Words]:

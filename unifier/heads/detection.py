@@ -47,7 +47,6 @@ class FoundBoxes(NamedTuple):
 class DetectionHead(Head):
     """Base class of heads that find objects. A target is a `Boxes`, and a prediction is a `FoundBoxes`."""
 
-    max_score = 100.0
     task_tag = "object-detection"
     labels: tuple[str, ...]
     patch: int

@@ -31,8 +31,8 @@ class TokenDetectionHead(DetectionHead):
     """One box and C scores per token (a simple form of FCOS, Tian et al. 2019).
 
     A small network maps each token to the scores of the classes, and to the center and the size of a box relative to
-    its patch. The tokens around the center of an object learn the object, and all other tokens learn that there is
-    none. The loss is the focal loss of the scores plus the generalized IoU loss of the boxes.
+    its patch. The tokens around the center of an object learn the object. All other tokens learn the score 0. The
+    loss is the focal loss of the scores plus the generalized IoU loss of the boxes.
     """
 
     def __init__(self, labels: Sequence[str], dim: int, *, patch: int) -> None:

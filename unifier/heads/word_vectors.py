@@ -81,18 +81,18 @@ class WordVectorHead(Head):
 
     def predict(self, tokens: Tokens) -> list[list[Candidate]]:
         """Return the words with the nearest vectors to the mean vector of the input, and their cosines."""
-        means = (tokens.matrix.float() * tokens.mask[:, None]).sum(2)
-        return [self._nearest(mean, (), NUM_NEAREST) for mean in means]
+        return self.predict_inputs(tokens, tokens.mask.new_zeros(len(tokens.mask), 0, dtype=torch.long))
 
     def predict_inputs(self, tokens: Tokens, values: Tensor) -> list[list[Candidate]]:
         """Return the nearest words, without the words of the input (B, N)."""
         means = (tokens.matrix.float() * tokens.mask[:, None]).sum(2)
-        return [self._nearest(mean, ids, NUM_NEAREST) for mean, ids in zip(means, values.tolist(), strict=True)]
+        table = self._table()
+        return [self._nearest(table, mean, ids, NUM_NEAREST) for mean, ids in zip(means, values.tolist(), strict=True)]
 
     def evaluate(self, tokens: Tokens, target: Tensor) -> list[float | str | None]:
         """Return the cosine of two words, or the answer to three words, or None if a word is unknown."""
         vectors = functional.normalize(tokens.matrix.mT.float(), dim=2)
-        answers: list[float | str | None] = []
+        table, answers = self._table(), list[float | str | None]()
         for own, ids in zip(vectors, target.tolist(), strict=True):
             known = [i for i in ids if i != IGNORE_INDEX]
             if UNK in known or len(known) not in (2, 3):
@@ -100,7 +100,7 @@ class WordVectorHead(Head):
             elif len(known) == 2:
                 answers.append(float(own[0] @ own[1]))
             else:
-                answers.append(self._nearest(own[1] - own[0] + own[2], known, 1)[0].word)
+                answers.append(self._nearest(table, own[1] - own[0] + own[2], known, 1)[0].word)
         return answers
 
     def metrics(self, predictions: Sequence[float | str | None], targets: Sequence[float | str]) -> dict[str, float]:
@@ -133,9 +133,12 @@ class WordVectorHead(Head):
     def _knows(self, word: str) -> bool:
         return self.vocabulary.codec.token_to_id(word) is not None
 
-    def _nearest(self, vector: Tensor, without: Sequence[int], count: int) -> list[Candidate]:
-        """Return the words with the largest cosines, given the vector (D,) and the ids that are left out."""
-        table = functional.normalize(self.embedding.weight.float(), dim=1)
+    def _table(self) -> Tensor:
+        """Return the vectors of all words (V, D), each of length 1."""
+        return functional.normalize(self.embedding.weight.float(), dim=1)
+
+    def _nearest(self, table: Tensor, vector: Tensor, without: Sequence[int], count: int) -> list[Candidate]:
+        """Return the words with the largest cosines, given `_table`, a vector (D,) and the ids that are left out."""
         cosines = table @ functional.normalize(vector, dim=0)
         cosines[[*self._special, *without]] = -torch.inf
         best = cosines.topk(min(count, int(cosines.isfinite().sum())))

@@ -11,6 +11,7 @@ from typing import Any, final
 import numpy as np
 import soundfile
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 
 from unifier.experiment import Task
@@ -96,7 +97,7 @@ def render_masks(head: Head, raw: Any, target: Any, prediction: Any) -> dict[str
     """Return the masks of a segmentation, laid over their picture, as data URLs. Return {} for other heads."""
     if not isinstance(head, SegmentationHead):
         return {}
-    picture = to_array(raw, 1 if np.ndim(raw) == 2 or np.shape(raw)[2:] == (1,) else 3)
+    picture = _pixels(raw)
     height, width = picture.shape[:2]
     masks = {"target_image": np.asarray(target), "prediction_image": prediction.numpy()[:height, :width]}
     return {name: _picture_url(lay_over(picture, mask, len(head.labels)), SAMPLE) for name, mask in masks.items()}
@@ -106,9 +107,14 @@ def render_boxes(head: Head, raw: Any, target: Any, prediction: Any) -> dict[str
     """Return a picture with its true and its found objects, as data URLs. Return {} for other heads."""
     if not isinstance(head, DetectionHead):
         return {}
-    picture = to_array(raw, 1 if np.ndim(raw) == 2 or np.shape(raw)[2:] == (1,) else 3)
+    picture = _pixels(raw)
     boxes = {"target_image": true_objects(target), "prediction_image": prediction}
     return {name: _picture_url(draw_boxes(picture, each, head.labels), SAMPLE) for name, each in boxes.items()}
+
+
+def _pixels(raw: Any) -> NDArray[np.uint8]:
+    """Return a picture as pixels (H, W, 1) or (H, W, 3)."""
+    return to_array(raw, 1 if np.ndim(raw) == 2 or np.shape(raw)[2:] == (1,) else 3)
 
 
 def render_spans(head: Head, raw: Any, target: Any, prediction: Any) -> dict[str, str]:
