@@ -1,5 +1,6 @@
 """Launchers, signals and folders of several processes, with programs as users start them."""
 
+import csv
 import json
 import os
 import signal
@@ -178,25 +179,43 @@ def test_signal_to_one_process_stops_all_with_a_checkpoint(start: Start, tmp_pat
     assert '"interrupted"' in (folder / "result.json").read_text()
 
 
-def test_slurm_signal_stops_all_processes(start: Start, tmp_path: Path) -> None:
-    """Row 18."""
+def test_requeued_job_continues_and_one_interrupted_process_stops_all(start: Start, tmp_path: Path) -> None:
+    """Row 18: SLURM stops a job and starts the same command again. Then, Ctrl-C reaches rank 1 alone."""
     variables = {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "1", "SLURM_NODEID": "0"}
-    variables |= {
-        "SLURM_JOB_ID": "7",
-        "SLURM_JOB_NAME": "train",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": free_port(),
-    }
-    programs = [
-        start("steps=100000", "validations=1000", SLURM_PROCID=rank, SLURM_LOCALID=rank, **variables) for rank in "01"
-    ]
-    wait_for(lambda: [*tmp_path.rglob("last.ckpt")])
+    variables |= {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "train", "MASTER_ADDR": "127.0.0.1"}
+    words = ("steps=100000", "validations=10000", "--name", "job", "--resume", "auto")
+    folder = tmp_path / "runs" / "small" / "job"
+
+    def submit() -> "list[subprocess.Popen[str]]":
+        given = {**variables, "MASTER_PORT": free_port()}
+        return [start(*words, SLURM_PROCID=rank, SLURM_LOCALID=rank, **given) for rank in "01"]
+
+    def last_step() -> int:
+        table = folder / "metrics.csv"
+        rows = list(csv.DictReader(table.read_text().splitlines())) if table.exists() else []
+        steps = [int(row["step"]) for row in rows if row["val/score"]]
+        assert steps == sorted(set(steps))
+        return max(steps, default=0)
+
+    programs = submit()
+    wait_for((folder / "checkpoints" / "last.ckpt").exists)
     for program in programs:
         program.send_signal(signal.SIGUSR1)
     assert [program.wait(60) for program in programs] == [1, 1]
-    (folder,) = (path.parent for path in tmp_path.rglob("settings.json"))
-    assert (folder / "checkpoints" / "last.ckpt").exists()
-    assert folder.name in programs[0].communicate()[0].splitlines()[-1]
+    assert "runs/small/job" in programs[0].communicate()[0].splitlines()[-1]
+    stopped = json.loads((folder / "result.json").read_text())["budget"]["steps"]
+    programs = submit()
+    wait_for(lambda: last_step() > stopped)
+    programs[1].send_signal(signal.SIGINT)
+    errors = [program.communicate(timeout=60)[1] for program in programs]
+    assert [program.returncode for program in programs] == [1, 1]
+    assert ["interrupted; to continue" in text for text in errors] == [True, False], errors
+    assert not any("Traceback" in text or "unifier: " in text for text in errors)
+    result = json.loads((folder / "result.json").read_text())
+    assert result["status"] == "interrupted"
+    assert result["budget"]["steps"] > stopped
+    assert [*tmp_path.rglob("settings.json")] == [folder / "settings.json"]
+    assert not processes_of(tmp_path)
 
 
 @pytest.mark.parametrize(

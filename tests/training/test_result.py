@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 from unifier import Result
-from unifier.training.result import processor, source_commit
+from unifier.distributed import PeerError
+from unifier.training.result import DivergedError, Interrupted, RunFailed, processor, source_commit
 from unifier_tokenizers import InputError
 
 FIELDS: dict[str, Any] = {
@@ -35,6 +37,26 @@ def test_broken_result_is_named(content: str, tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text(content)
     with pytest.raises(InputError, match=r"result\.json"):
         Result.read(tmp_path)
+
+
+FAILED = Result(**{**FIELDS, "error": "cause"}, folder=Path("runs/a"))
+
+
+@pytest.mark.parametrize(
+    ("error", "attribute"),
+    [
+        (RunFailed(FAILED), "result"),
+        (Interrupted(Path("runs/a")), "folder"),
+        (DivergedError("loss"), "args"),
+        (PeerError("process 1"), "args"),
+        (InputError("dim=0"), "args"),
+    ],
+)
+def test_error_survives_pickling(error: BaseException, attribute: str) -> None:
+    """The processes of a comparison send their errors to each other."""
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert (str(again), getattr(again, attribute)) == (str(error), getattr(error, attribute))
 
 
 def create_repository(folder: Path) -> str:

@@ -92,7 +92,7 @@ class Interrupted(BaseException):
 
     def __init__(self, folder: Path) -> None:
         """Create the exception. `folder` is the folder of the run or comparison that can be resumed."""
-        super().__init__(str(folder))
+        super().__init__(folder)  # `pickle` calls the class with the arguments of the base class.
         self.folder = folder
 
 
@@ -106,8 +106,12 @@ class RunFailed(AgreedError):  # noqa: N818  The name reads better than RunFaile
     """Exception for a run that failed. `__cause__` is the original exception, and `result.error` is the reason."""
 
     def __init__(self, result: Result) -> None:
-        super().__init__(f"{result.folder}: {result.error}")
+        super().__init__(result)  # `pickle` calls the class with the arguments of the base class.
         self.result = result
+
+    def __str__(self) -> str:
+        """Return the folder and the error of the run."""
+        return f"{self.result.folder}: {self.result.error}"
 
 
 def versions() -> dict[str, str]:
