@@ -39,7 +39,7 @@ def test_broken_result_is_named(content: str, tmp_path: Path) -> None:
         Result.read(tmp_path)
 
 
-FAILED = Result(**{**FIELDS, "error": "cause"}, folder=Path("runs/a"))
+FAILED = replace(Result(**FIELDS, folder=Path("runs/a")), status="failed", error="cause")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ FAILED = Result(**{**FIELDS, "error": "cause"}, folder=Path("runs/a"))
     ],
 )
 def test_error_survives_pickling(error: BaseException, attribute: str) -> None:
-    """The processes of a comparison send their errors to each other."""
+    """Check the errors that the processes of a comparison send to each other."""
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error)
     assert (str(again), getattr(again, attribute)) == (str(error), getattr(error, attribute))
