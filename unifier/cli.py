@@ -310,6 +310,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_embed(commands.add_parser("embed", help="write one vector per input: the mean output of a layer"))
     _add_generate(commands.add_parser("generate", help="continue a text with a language model"))
     _add_neighbors(commands.add_parser("neighbors", help="print the nearest words in a model's table of words"))
+    _add_heads(commands.add_parser("heads", help="score a trained run without each of its attention heads"))
     _add_translate(commands.add_parser("translate", help="translate lines of text with a trained run"))
     return parser
 
@@ -481,6 +482,15 @@ def _add_neighbors(neighbors: argparse.ArgumentParser) -> None:
         "--format", choices=("csv", "jsonl"), default="csv", help="the output's format (default: csv)"
     )
     neighbors.set_defaults(act=act_neighbors)
+
+
+def _add_heads(heads: argparse.ArgumentParser) -> None:
+    _add_model(heads)
+    heads.add_argument(
+        "--examples", type=int, metavar="N", default=200, help="the number of validation examples (default: 200)"
+    )
+    heads.add_argument("--out", metavar="FILE", type=Path, help="also write the table to this file (.csv)")
+    heads.set_defaults(act=act_heads)
 
 
 def _add_translate(translate: argparse.ArgumentParser) -> None:
@@ -800,6 +810,29 @@ def act_generate(options: argparse.Namespace) -> None:
         sys.stdout.write(printable(text, keep="\n\t"))
         sys.stdout.flush()
     _print_line("")
+
+
+def act_heads(options: argparse.Namespace) -> None:
+    """Print the scores of a run without each attention head, and the heads that carry the agreement of words."""
+    from rich.console import Console
+    from rich.progress import track
+
+    from unifier.console import print_rows
+    from unifier.files import write_csv
+    from unifier.inference.heads import describe_carrier, measure_heads, to_rows
+    from unifier_tokenizers import InputError
+
+    if options.examples < 1:
+        raise InputError(f"examples={options.examples}: at least 1 example is needed")
+    model = _open_model(options)
+    measured = measure_heads(model, model.choose_task(options.task), options.examples)
+    progress = Console(stderr=True)
+    effects = list(track(measured, "heads", console=progress, transient=True, disable=not progress.is_terminal))
+    print_rows(to_rows(effects))
+    for category in effects[0].agreement:
+        _print_line(describe_carrier(effects, category))
+    if options.out:
+        write_csv(options.out, to_rows(effects))
 
 
 def act_neighbors(options: argparse.Namespace) -> None:

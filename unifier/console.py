@@ -107,6 +107,19 @@ def print_run_differences(folders: Sequence[Path], rows: Sequence[tuple[str, str
     create_console().print(table)
 
 
+def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print a table with one line per row. The first column is text, and the other columns are numbers."""
+    table = Table(box=None, pad_edge=False)
+    for name in rows[0]:
+        table.add_column(name, justify="right" if table.columns else "left")
+    for row in rows:
+        add_line(
+            table,
+            *("" if cell is None else format_value(cell) if isinstance(cell, float) else cell for cell in row.values()),
+        )
+    create_console().print(table)
+
+
 def print_comparison(folder: Path) -> None:
     """Print a comparison's answer, one score table per task, and one warning per problem."""
     console, results = create_console(), read_results(folder)

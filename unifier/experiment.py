@@ -140,7 +140,9 @@ class Training:
 
     def __post_init__(self) -> None:
         if self.budget and self.seconds is not None:
-            raise InputError(f"seconds={self.seconds} and {self.budget}: give either seconds or the other budgets")
+            others = " and ".join(f"{unit}={amount:,}" for unit, amount in self.budget.items())
+            fix = " ".join(f"{unit}=none" for unit in self.budget)
+            raise InputError(f"seconds={self.seconds} with {others}: a run has one kind of budget; add {fix}")
         for name in (
             *("steps", "tokens", "batch_tokens", "grad_accumulation"),
             *("average_last", "num_validations", "patience"),

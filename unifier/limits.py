@@ -27,6 +27,7 @@ MIN_GIBIBYTES = {
     "embed": 5,
     "generate": 5,
     "neighbors": 5,
+    "heads": 5,
     "serve": 5,
     "translate": 5,
 }

@@ -1,0 +1,92 @@
+"""The attention heads of a trunk and of a task's head: their names, their weights, and passes without one of them."""
+
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from unifier.nn.attention import Attention
+
+
+class AttentionHead(NamedTuple):
+    """One attention head of a layer. `layer` and `head` count from 1."""
+
+    part: str
+    """trunk, decoder (self-attention), or cross (attention of the decoder to the trunk's tokens)."""
+    layer: int
+    head: int
+
+    def __str__(self) -> str:
+        return f"{self.part} {self.layer}.{self.head}"
+
+
+def attention_layers(trunk: nn.Module, head: nn.Module) -> dict[tuple[str, int], Attention]:
+    """Return a mapping from (part, layer) to the attention layers of a trunk and of a task's head.
+
+    The parts are those of `AttentionHead`. Layers that share their weights are one layer.
+
+    Args:
+        trunk: The trunk.
+        head: The head of the task.
+    """
+    found: dict[tuple[str, int], Attention] = {}
+    for module, own in ((trunk, "trunk"), (head, "decoder")):
+        for name, layer in module.named_modules():
+            if isinstance(layer, Attention):
+                part = "cross" if name.endswith("cross") else own
+                found[part, 1 + sum(other == part for other, _ in found)] = layer
+    return found
+
+
+@contextmanager
+def recorded_attention(layers: Mapping[tuple[str, int], Attention]) -> Generator[dict[tuple[str, int], Tensor]]:
+    """Record the attention weights (B, H, N, M) of the last pass through each layer.
+
+    Args:
+        layers: The layers, as returned by `attention_layers`.
+    """
+    weights: dict[tuple[str, int], Tensor] = {}
+
+    def record(key: tuple[str, int]) -> tuple[Any, Any]:
+        own: list[Tensor] = []
+
+        def before(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+            return args, {**kwargs, "weights": own}
+
+        def after(*_: Any) -> None:
+            weights[key] = own.pop()
+
+        return before, after
+
+    with ExitStack() as stack:
+        for key, layer in layers.items():
+            before, after = record(key)
+            stack.callback(layer.register_forward_pre_hook(before, with_kwargs=True).remove)
+            stack.callback(layer.register_forward_hook(after).remove)
+        yield weights
+
+
+@contextmanager
+def without_head(layer: Attention, head: int) -> Generator[None]:
+    """Set the output of one attention head to 0 in every pass (Michel et al. 2019, section 2.3).
+
+    Args:
+        layer: The layer of the head.
+        head: The index of the head, from 0.
+    """
+
+    def mask(output: Any) -> Tensor:
+        size = output.shape[-1] // layer.heads
+        masked = output.clone()
+        masked[..., head * size : (head + 1) * size] = 0
+        return masked
+
+    if layer.projections:
+        handle = layer.out.register_forward_pre_hook(lambda _, args: mask(args[0]))
+    else:
+        handle = layer.register_forward_hook(lambda _, args, output: mask(output))
+    try:
+        yield
+    finally:
+        handle.remove()
