@@ -126,7 +126,7 @@ def carrier(effects: Sequence[HeadEffect], category: Category) -> HeadEffect | N
 
 
 def describe_carrier(effects: Sequence[HeadEffect], category: Category) -> str:
-    """Return a sentence that names the head without which the agreement is worst, or reports that no head has an effect."""
+    """Return a sentence about the head without which the agreement is worst, if any head has an effect."""
     if (found := carrier(effects, category)) is None:
         return f"{category}: no head is needed for the agreement (p > {SIGNIFICANCE} for all {len(effects) - 1} heads)"
     before, after = effects[0].percent(category), found.percent(category)
