@@ -103,6 +103,27 @@ def test_room_for_three_of_ten_shards(tmp_path: Path, cache: Path, monkeypatch: 
     assert max(sizes) <= room
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("room", [2, 3])
+def test_shard_is_copied_once_per_epoch(
+    room: int, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Check a window of two shards. One shard more may be copied in advance for the next epoch."""
+    address = packed_at(tmp_path / "pack")
+    room_for(address, room, monkeypatch)
+    splits, copied = prepared(packed.PackedSource(f"file://{address}")), list[str]()
+    chunks = shard_folder.PackStore._chunks  # pyright: ignore[reportPrivateUsage]
+
+    def watched(store: Any, name: str) -> Any:
+        copied.append(name)
+        return chunks(store, name)
+
+    monkeypatch.setattr(shard_folder.PackStore, "_chunks", watched)
+    epoch = len(TrainDataLoader({"task": splits["train"]}, max_tokens=64, seed=3, budget={"epochs": 1}))
+    batches(splits, 3 * epoch)
+    assert 20 < len(copied) <= 3 * 10 + 1
+
+
 def test_every_example_once_per_epoch(tmp_path: Path) -> None:
     splits = prepared(packed.PackedSource(packed_at(tmp_path / "pack")))
     loader = TrainDataLoader({"task": splits["train"]}, max_tokens=64, seed=3, budget={"epochs": 2})
