@@ -71,7 +71,7 @@ def one_rung(
     options: dict[str, Any] = {
         **decoder.options(task.tokenizer.embedding),
         "dropout": trunk.dropout,
-        "language": pairs.target,
+        "language": pairs.language,
     }
     encoder, head = build_rung(rung, trunk, decoder.decoder_depth, task.tokenizer.vocabulary, options)
     return replace(base, trunk=encoder, tasks={name: replace(task, head=head)})

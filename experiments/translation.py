@@ -1,4 +1,4 @@
-"""Translation of texts from one language into another."""
+"""Translation of texts from one language into another, or between several languages by one model."""
 
 import unifier as uf
 from unifier.augmentation import BpeDropout
@@ -32,9 +32,11 @@ def translation(
             f"bpe_dropout={bpe_dropout} makes texts too long for positions=learned: set positions=sinusoid"
         )
     source = pairs.build()
-    subwords = learn_vocabulary(pairs.name, source, vocabulary, training, targets=True, level=level)
-    tokenizer = uf.SubwordTokenizer(subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
-    head = decoder.build(subwords, trunk, tokenizer.embedding, language=pairs.target)
+    subwords = learn_vocabulary(pairs.name, source, vocabulary, training, targets=True, level=level, extra=pairs.codes)
+    tokenizer = uf.SubwordTokenizer(
+        subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout, codes=pairs.codes
+    )
+    head = decoder.build(subwords, trunk, tokenizer.embedding, language=pairs.language)
     augmentation = BpeDropout(subwords, bpe_dropout) if bpe_dropout else None
     task = uf.Task(source, tokenizer, head, augmentation=augmentation)
     training = training.sized_for(source, pairs.name, minimum=MIN_EPOCHS)

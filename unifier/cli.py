@@ -528,6 +528,7 @@ def _add_translate(translate: argparse.ArgumentParser) -> None:
     translate.add_argument(
         "--candidates", type=int, metavar="K", help="print JSON Lines with the K most likely tokens of each step"
     )
+    translate.add_argument("--to", metavar="LANGUAGE", help="the language to write, for a model of several languages")
     translate.add_argument("--attention", metavar="OUT.html", help="write the attention weights to an HTML page")
     translate.set_defaults(act=act_translate)
 
@@ -857,7 +858,11 @@ def act_translate(options: argparse.Namespace) -> None:
     _write_utf8()
     decoding = DecodingOptions(**{field.name: getattr(options, field.name) for field in fields(DecodingOptions)})
     translator = Translator(
-        _open_model(options), task=options.task, align=bool(options.attention), candidates=decoding.candidates
+        _open_model(options),
+        task=options.task,
+        align=bool(options.attention),
+        candidates=decoding.candidates,
+        to=options.to,
     )
     page = AlignmentPage(options.attention) if options.attention else nullcontext()
     with open_input(options.file) as file, page as alignments:

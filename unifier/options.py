@@ -24,7 +24,8 @@ from unifier.data.statistics import max_duration, median_duration, median_side
 from unifier.data.text_files import Duplicates
 from unifier.datasets.factory import PACKED, open_packed
 from unifier.datasets.grammar import GrammarPairs
-from unifier.datasets.multi30k import Multi30k
+from unifier.datasets.language_pairs import LanguagePairs, language_codes
+from unifier.datasets.multi30k import MULTI30K_LANGUAGES, Multi30k
 from unifier.datasets.parallel_text import ParallelText, Texts, WithExtraPairs
 from unifier.experiment import Task, Training, fitted
 from unifier.heads.classification import ClassificationHead, Pooling, TaggingHead
@@ -569,6 +570,10 @@ class MaskedPatchesConfig:
         return Task(source, tokenizer, head, augmentation=augmentation, objective=objective)
 
 
+LANGUAGES: dict[str, tuple[str, ...]] = {"embedded": ("en", "fr"), "multi30k": MULTI30K_LANGUAGES}
+"""The languages of the data sets that have several pairs of languages."""
+
+
 @final
 @dataclass(frozen=True)
 class ParallelTextConfig:
@@ -577,9 +582,9 @@ class ParallelTextConfig:
     data: str = "embedded"
     """Pairs: embedded (a small grammar), multi30k, a file of tab-separated pairs, two files (a,b), or a .tmx file."""
     source: str = "en"
-    """Language of the input."""
+    """Language of the input, several languages such as en,de, or all."""
     target: str = "fr"
-    """Language of the output, which selects the tokenization rules of the scores."""
+    """Language of the output; for several languages, such as de,fr or all, an input begins with its code <de>."""
     val: str | None = None
     """Validation pairs, in one of the formats of `data`; None means that pairs of `data` are held out."""
     test: str | None = None
@@ -593,6 +598,19 @@ class ParallelTextConfig:
 
     def build(self) -> Source:
         """Open the pairs, or raise InputError if an option does not apply to the data."""
+        directions = self.directions
+        if not self.codes:
+            return self._build()
+        if self.data not in LANGUAGES or self.extra:
+            raise InputError(
+                f"source={self.source}, target={self.target}: only data={' and data='.join(LANGUAGES)} without `extra` "
+                "have several pairs of languages; give one source and one target"
+            )
+        return LanguagePairs(
+            {(source, target): replace(self, source=source, target=target).build() for source, target in directions}
+        )
+
+    def _build(self) -> Source:
         if self.data.startswith(PACKED):
             given = {name: getattr(self, name) for name in ("val", "test", "extra", "length_ratio")}
             return open_packed(self.data, **given, duplicates=None if self.duplicates == "keep" else self.duplicates)
@@ -619,7 +637,33 @@ class ParallelTextConfig:
     @property
     def name(self) -> str:
         """The name of the task."""
-        return f"{self.source}-{self.target}"
+        return "languages" if self.codes else f"{self.source}-{self.target}"
+
+    @property
+    def language(self) -> str:
+        """The code of the output language, or "mul" for several pairs of languages (ISO 639-2)."""
+        return "mul" if self.codes else self.target
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of the output languages, such as "<de>". A single pair of languages has no codes."""
+        directions = self.directions
+        is_single = directions == [(self.source, self.target)]
+        return () if is_single else language_codes([target for _, target in directions])
+
+    @property
+    def directions(self) -> list[tuple[str, str]]:
+        """The pairs of an input language and another output language, or raise InputError if there is no pair."""
+        if not any("," in languages or languages == "all" for languages in (self.source, self.target)):
+            return [(self.source, self.target)]
+        sources, targets = (
+            LANGUAGES.get(self.data, ()) if languages == "all" else tuple(dict.fromkeys(languages.split(",")))
+            for languages in (self.source, self.target)
+        )
+        directions = [(source, target) for source in sources for target in targets if source != target]
+        if not directions:
+            raise InputError(f"source={self.source}, target={self.target}: give at least two different languages")
+        return directions
 
     def _files(self, train: str, val: str | None = None, test: str | None = None) -> ParallelText:
         return ParallelText(

@@ -339,6 +339,7 @@ class SubwordTokenizer(Tokenizer):
         begin: bool = False,
         end: bool = True,
         sentences: bool = False,
+        codes: Sequence[str] = (),
     ) -> None:
         """Create the tokenizer.
 
@@ -355,6 +356,10 @@ class SubwordTokenizer(Tokenizer):
                 space would be an id of its own.
             end: Add an end token after each text. A part of a longer text has no end.
             sentences: Read sequences of sentences in place of texts.
+            codes: The names of extra entries, such as "<de>". If there are any, a `MarkedText` must begin with a code.
+
+        Raises:
+            InputError: If the vocabulary has no entry for a code, or if the word vectors have another number.
         """
         super().__init__(dim)
         self.vocabulary = vocabulary
@@ -371,7 +376,9 @@ class SubwordTokenizer(Tokenizer):
                 self.project = nn.Linear(vectors.shape[1], dim, bias=False)
         self.encoding = PositionalEncoding(positions, dim, (length,))
         self.dropout = Dropout(dropout)
-        self.begin, self.end, self.sentences = begin, end, sentences
+        self.begin, self.end, self.sentences, self.codes = begin, end, sentences, tuple(codes)
+        if missing := [code for code in self.codes if code not in vocabulary.extra]:
+            raise InputError(f"the vocabulary has no entry {missing[0]}: learn a vocabulary with this extra entry")
 
     def encode(self, raw: str | TextPiece | Sequence[str]) -> Units:
         """Encode a text as ids (N,), with a begin token and an end token as chosen. A piece consists of its ids."""
@@ -399,6 +406,8 @@ class SubwordTokenizer(Tokenizer):
         if not raw.strip():
             raise InputError("the text is empty and has no tokens: remove this text from the data")
         ids = [BOS, *self.vocabulary.encode_start(raw)] if self.begin else self.vocabulary.encode(raw)
+        if self.codes and ids[int(self.begin)] not in map(self.vocabulary.extra.get, self.codes):
+            raise InputError(f"{raw!r:.50} has no code: begin the text with one of {', '.join(self.codes)}")
         return [*ids, EOS] if self.end else ids
 
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:

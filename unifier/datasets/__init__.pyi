@@ -30,6 +30,7 @@ from .gray_pictures import independent_pixel_nats as independent_pixel_nats
 from .gtzan import GTZAN as GTZAN
 from .image_folder import ImageFolder as ImageFolder
 from .jsb_notes import JSBNotes as JSBNotes
+from .language_pairs import LanguagePairs as LanguagePairs
 from .long_text import LongTextFile as LongTextFile
 from .long_text import LongWikiArticles as LongWikiArticles
 from .long_text import TextPieces as TextPieces

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.forecasting import ForecastingHead
+from unifier.heads.grouped_text import language_of, rows_by_group
 from unifier.heads.head import Head
 from unifier.heads.summed_metrics import SummedHead
 from unifier.heads.text_generation import TextGenerationHead
@@ -49,6 +50,14 @@ def score_intervals(head: Head, predictions: Sequence[Any], targets: Sequence[An
         predictions: One prediction per test example.
         targets: The raw targets of the test examples.
     """
+    intervals = _intervals(head, predictions, targets)
+    for group, rows in rows_by_group(targets).items() if isinstance(head, TextGenerationHead) else ():
+        found = _intervals(head, [predictions[k] for k in rows], [targets[k] for k in rows])
+        intervals |= {f"{name}_{group}": interval for name, interval in found.items()}
+    return intervals
+
+
+def _intervals(head: Head, predictions: Sequence[Any], targets: Sequence[Any]) -> dict[str, ScoreInterval]:
     if len(targets) < 2 or isinstance(head, ForecastingHead):  # Windows that overlap are not independent.
         return {}
     if isinstance(head, ClassificationHead):
@@ -63,7 +72,9 @@ def score_intervals(head: Head, predictions: Sequence[Any], targets: Sequence[An
         return _percentiles(
             {
                 name: [score(total) for block in _draw(np.ones(len(targets), int)) for total in block @ statistics]
-                for name, (statistics, score) in text_statistics(predictions, targets, head.language).items()
+                for name, (statistics, score) in text_statistics(
+                    predictions, targets, language_of(targets, head.language)
+                ).items()
             }
         )
     if isinstance(head, SummedHead | TextGenerationHead):

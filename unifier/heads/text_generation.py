@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from unifier.heads.error_rates import error_names, error_rates, error_statistics
 from unifier.heads.generation import Decoder, Hypothesis, beam_search, check_length_penalty, greedy_search, sample
+from unifier.heads.grouped_text import language_of, rows_by_group
 from unifier.heads.head import IGNORE_INDEX, Head, count_labels
 from unifier.heads.question_answering import answer_means, answer_scores
 from unifier.heads.rouge import rouge_means, rouge_statistics
@@ -254,15 +255,26 @@ class TextGenerationHead(Head):
         return [self.vocabulary.decode(best[0].ids) for best in self.search(tokens, self.beam_width)]
 
     def metrics(self, predictions: Sequence[str], targets: Sequence[Any]) -> dict[str, float]:
-        """Return the metrics in percent. For "bleu", these are the corpus scores of `text_scores`."""
+        """Return the metrics in percent. For "bleu", these are the corpus scores of `text_scores`.
+
+        The metrics of each group of a `GroupedText` follow, such as "bleu_en-de". Error rates have no groups.
+        """
+        self._signatures = {}
+        scores = self._score_texts(predictions, targets)
+        for group, rows in rows_by_group(targets).items() if self.scores != "error_rate" else ():
+            scores |= self._score_texts([predictions[k] for k in rows], [targets[k] for k in rows], f"_{group}")
+        return scores
+
+    def _score_texts(self, predictions: Sequence[str], targets: Sequence[Any], suffix: str = "") -> dict[str, float]:
         if self.scores != "bleu":
-            return self.metrics_of(self.statistics(predictions, targets).sum(0))
+            metrics = self.metrics_of(self.statistics(predictions, targets).sum(0))
+            return {f"{name}{suffix}": score for name, score in metrics.items()}
         # The import is here, so sacreBLEU is loaded only if texts are scored.
         from unifier.heads.text_metrics import text_scores
 
-        scores = text_scores(predictions, targets, self.language)
-        self._signatures = {name: score.signature for name, score in scores.items()}
-        return {name: score.score for name, score in scores.items()}
+        scores = text_scores(predictions, targets, language_of(targets, self.language))
+        self._signatures |= {f"{name}{suffix}": score.signature for name, score in scores.items()}
+        return {f"{name}{suffix}": score.score for name, score in scores.items()}
 
     def statistics(self, predictions: Sequence[str], targets: Sequence[Any]) -> NDArray[np.float64]:
         """Return the statistics (n, K) of n texts, from which `metrics_of` computes metrics other than "bleu"."""

@@ -307,7 +307,7 @@ def _encode(translator: Translator, line: bytes, place: str, long: LongInput) ->
         text = line.decode()
         if not text.strip():
             return None
-        units = translator.tokenizer.encode(text)
+        units = translator.encode(text)
     except UnicodeDecodeError as error:
         raise InputError(f"{place}: not UTF-8 text ({error.reason})") from error
     except InputError as error:

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from unifier.data.dataloader import Batch, batch_by_tokens, sort_by_length
+from unifier.datasets.language_pairs import language_code
 from unifier.heads.generation import Hypothesis
 from unifier.heads.text_generation import AttentiveTextHead, TextGenerationHead
 from unifier.inference.explain import TokenStep, token_steps
 from unifier.inference.model import Model, load
-from unifier_tokenizers import InputError, SubwordTokenizer, Tokens, Units, pad_columns
+from unifier_tokenizers import InputError, SubwordTokenizer, TextPiece, Tokens, Units, pad_columns
 from unifier_tokenizers.text import EOS
 
 SearchFn = Callable[[TextGenerationHead, Tokens, Sequence[int]], list[list[Hypothesis]]]
@@ -52,6 +53,7 @@ class Translator:
         task: str | None = None,
         align: bool = False,
         candidates: int | None = None,
+        to: str | None = None,
     ) -> None:
         """Open the model.
 
@@ -61,10 +63,12 @@ class Translator:
             task: The task that translates. The name is required if several tasks of the model translate.
             align: True to compute the alignment of each translation.
             candidates: The number of likely tokens to compute for each step of a translation. None means no steps.
+            to: The language of the translations, such as "de", for a model of several languages only.
 
         Raises:
             InputError: The folder contains no model, or the model does not have exactly one translation task. With
-                `align`, the error is also raised if the decoder has no attention.
+                `align`, the error is also raised if the decoder has no attention. The error is also raised if `to` is
+            missing, or if the model has no code for the language `to`.
         """
         model = source if isinstance(source, Model) else load(source).to()
         source = model.folder if isinstance(source, Model) else source
@@ -83,11 +87,29 @@ class Translator:
         ((self.task, (self.tokenizer, self.head)),) = tasks.items()
         if align and not isinstance(self.head, AttentiveTextHead):
             raise InputError(f"{source}: its decoder has no attention that could be shown; leave out --attention")
+        self._code_ids = self._choose_language(to)
         self.align, self.candidates = align, candidates
         self.max_tokens = model.batch_tokens
         self.longest = model.tasks[self.task].longest
         """The number of tokens of the longest text in training."""
         self.model, self.device, self.network = model, model.device, model.network
+
+    def _choose_language(self, to: str | None) -> tuple[int, ...]:
+        """Return the id of the code of a language, or () if the model has no codes."""
+        languages, vocabulary = [code[1:-1] for code in self.tokenizer.codes], self.tokenizer.vocabulary
+        if to is None and languages:
+            raise InputError(f"this model writes several languages: give --to with one of {', '.join(languages)}")
+        if to is not None and to not in languages:
+            known = f"has codes for {', '.join(languages)}" if languages else "writes one language, so leave out --to"
+            raise InputError(f"--to {to}: the model has no code for this language; it {known}")
+        return () if to is None else (vocabulary.extra[language_code(to)],)
+
+    def encode(self, text: str) -> Units:
+        """Encode a text, after the code of the output language if the model writes several languages."""
+        if not self._code_ids:
+            return self.tokenizer.encode(text)
+        # The text is encoded alone, because its characters could be the name of a code.
+        return self.tokenizer.encode(TextPiece((*self._code_ids, *self.tokenizer.vocabulary.encode(text), EOS)))
 
     def translate(self, examples: Sequence[Units], search: SearchFn) -> list[Translation]:
         """Translate encoded texts in batches of similar length. The translations are in the order of the texts."""

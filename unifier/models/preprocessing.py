@@ -177,10 +177,16 @@ def _describe_text(tokenizer: SubwordTokenizer, reader: InputReader, names: Name
         "entries. A text of over 65,536 characters is encoded in parts, each of which ends before the next white "
         "space.",
         *([SENTENCES] if tokenizer.sentences else []),
+        *([_describe_codes(tokenizer)] if tokenizer.codes else []),
         f"Append the end token {EOS}. The values (int64, N) are the ids, and the positions (int64, 1 x N) count from "
         f"0. The special ids are {PAD} padding, {UNK} unknown, {BOS} begin and {EOS} end.",
         *_describe_limit(tokenizer.encoding, "tokens"),
     ]
+
+
+def _describe_codes(tokenizer: SubwordTokenizer) -> str:
+    ids = ", ".join(f"{tokenizer.vocabulary.extra[code]} for {code}" for code in tokenizer.codes)
+    return f"Before the ids of the text, add the id of one of its codes: {ids}."
 
 
 def _describe_words(tokenizer: WordTokenizer, reader: InputReader, names: Names) -> list[str]:
