@@ -87,8 +87,8 @@ def test_run_leaves_representations_and_attention(tmp_path: Path) -> None:
             assert 0 < layer["distance"] < 2 * layer["uniform_distance"]
         assert ("alignment_error_rate" in each) == ("alignment_error_rate_chance" in each) == (task == "en-fr")
     drawn = {path.name for path in (result.folder / "figures").glob("attention-*")}
-    assert drawn == {f"attention-{task}-{k}.svg" for task in examples for k in (0, 1)}
-    for name in drawn:
+    assert drawn == {f"attention-{task}-{k}.svg" for task in examples for k in (0, 1, "heads")}
+    for name in drawn - {f"attention-{task}-heads.svg" for task in examples}:
         said = "".join(ElementTree.parse(result.folder / "figures" / name).getroot().itertext())
         assert ("seconds" in said) == ("music" in name)
         assert ("relative to uniform attention" in said) == ("digits" in name)
@@ -125,7 +125,7 @@ def test_trunk_without_attention(trunk: Trunk, tmp_path: Path) -> None:
     found = json.loads((tmp_path / "attention.json").read_text())
     assert found["words"]["layers"] == []
     assert 0 <= found["words"]["alignment_error_rate"] <= 1, "the decoder has attention with any trunk"
-    assert {path.name for path in tmp_path.glob("figures/*")} == {f"attention-words-{k}.svg" for k in (0, 1)}
+    assert {path.name for path in tmp_path.glob("figures/*")} == {f"attention-words-{k}.svg" for k in (0, 1, "heads")}
     assert ("digits" in found) == isinstance(trunk, Transformer)
 
 
@@ -184,7 +184,7 @@ def test_representation_is_mean_of_one_example() -> None:
 @pytest.mark.parametrize("task", [sound(stack=4), sound(patch=(16, 16)), picture("cls")], ids=("stack", "patch", "cls"))
 def test_sounds_and_patches_without_class_token_are_drawn(task: Task, tmp_path: Path) -> None:
     probe(*model_of(transformer(), drawn=task), tmp_path)
-    assert len(list(tmp_path.glob("figures/*.svg"))) == 2
+    assert len(list(tmp_path.glob("figures/*.svg"))) == 3
 
 
 def test_mixture_has_statistics_and_no_drawing(tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ from torch import Tensor, nn
 
 from unifier.nn.attention import Attention
 
+HEAD_PARTS = ("trunk", "decoder", "cross")
+"""The parts of a model with attention heads. `AttentionHead` explains the parts."""
+
 
 class AttentionHead(NamedTuple):
     """One attention head of a layer. `layer` and `head` count from 1."""
@@ -47,15 +50,16 @@ def recorded_attention(layers: Mapping[tuple[str, int], Attention]) -> Generator
         layers: The layers, as returned by `attention_layers`.
     """
     weights: dict[tuple[str, int], Tensor] = {}
+    appended: dict[tuple[str, int], list[Tensor]] = {}
 
     def record(key: tuple[str, int]) -> tuple[Any, Any]:
-        own: list[Tensor] = []
-
         def before(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-            return args, {**kwargs, "weights": own}
+            given = kwargs.get("weights")
+            appended[key] = [] if given is None else given
+            return args, {**kwargs, "weights": appended[key]}
 
         def after(*_: Any) -> None:
-            weights[key] = own.pop()
+            weights[key] = appended.pop(key)[-1]
 
         return before, after
 

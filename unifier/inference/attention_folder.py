@@ -11,7 +11,7 @@ from unifier.files import print_status
 from unifier.inference.explain import embed_units
 from unifier.inference.inputs import Input
 from unifier.inference.model import Model
-from unifier.training.attention_figures import describe_missing_attention, draw_attention
+from unifier.training.attention_figures import describe_missing_attention, draw_attention, draw_attention_heads
 from unifier_tokenizers import InputError
 
 MAX_DRAWN_TOKENS = 2048
@@ -23,7 +23,10 @@ MAX_NAME = 60
 
 @final
 class AttentionFolder:
-    """Writer of one figure per input of a task. The name of a figure has the number and the name of its input."""
+    """Writer of the figures of each input of a task. The name of a figure has the number and the name of its input.
+
+    The first figure shows the mean attention. The figure with the suffix "-heads" shows each layer and head.
+    """
 
     def __init__(self, model: Model, task: str, folder: Path) -> None:
         """Create the folder.
@@ -65,6 +68,9 @@ class AttentionFolder:
         with self._model.inference_mode():
             tokens = embed_units(self._model, self._task, units)
             draw_attention(path, trunk, parts, raw, units, tokens, answer, answer)
+            draw_attention_heads(
+                path.with_name(f"{path.stem}-heads.svg"), trunk, parts, units, tokens, answer, lines=True
+            )
 
 
 def input_stem(each: Input) -> str:

@@ -119,9 +119,9 @@ def draw_alignment(
         gold: The pairs (source, target) of the true alignment, whose cells are outlined.
     """
     cell = min(0.3, MAX_INCHES / max(len(source), len(target)))
-    with _drawing(path, 1.5 + cell * len(source), 1.5 + cell * len(target)) as figure:
+    with drawing(path, 1.5 + cell * len(source), 1.5 + cell * len(target)) as figure:
         axes = figure.add_subplot()
-        axes.imshow(attention, cmap=_transparent_colors(BLUE, 1), vmin=0, vmax=1, interpolation="nearest")
+        axes.imshow(attention, cmap=transparent_colors(BLUE, 1), vmin=0, vmax=1, interpolation="nearest")
         for s, t in gold:
             axes.add_patch(Rectangle((s - 0.5, t - 0.5), 1, 1, fill=False, edgecolor=ORANGE, linewidth=1.6))
         axes.set_xticks(range(len(source)), source, rotation=60, ha="left", rotation_mode="anchor")
@@ -153,16 +153,14 @@ def draw_over_image(
     """
     height, width = image.shape[:2]
     gray = image.mean(2)
-    with _drawing(path, 6.2, 2.6 * min(max(height / width, 0.5), 2) + 0.3) as figure:
+    with drawing(path, 6.2, 2.6 * min(max(height / width, 0.5), 2) + 0.3) as figure:
         left, right = figure.subplots(1, 2)
         extent = (0, width, height, 0)
         left.imshow(image if image.shape[2] == 3 else gray, cmap="gray", vmin=0, vmax=255, extent=extent)
         left.set_title(title)
         # With vmin=-255, black pixels are drawn in gray, so the attention color is visible on black pixels.
         right.imshow(gray, cmap="gray", vmin=-255, vmax=255, extent=extent)
-        heat = right.imshow(
-            received, cmap=_transparent_colors(ORANGE, 0.9), vmin=0, extent=box, interpolation="nearest"
-        )
+        heat = right.imshow(received, cmap=transparent_colors(ORANGE, 0.9), vmin=0, extent=box, interpolation="nearest")
         right.set(title="attention received", xlim=(0, width), ylim=(height, 0))
         for axes in (left, right):
             axes.set_axis_off()
@@ -192,7 +190,7 @@ def draw_over_audio(
     bands, frames = spectrogram.shape
     step = -(-frames // MAX_FRAMES)
     means = np.stack([part.mean(1) for part in np.array_split(spectrogram, -(-frames // step), axis=1)], 1)
-    with _drawing(path, 6.4, 3.6) as figure:
+    with drawing(path, 6.4, 3.6) as figure:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         above.imshow(means, cmap="magma", origin="lower", aspect="auto", extent=(*span, 0, bands), interpolation="none")
         above.set(title=title, ylabel="band")
@@ -226,7 +224,7 @@ def draw_over_text(
     columns = max(cell + width for _, cell, width in places)
     uniform = BAR_HEIGHT / max(float(received.max()), 1)
     heights = uniform * received
-    with _drawing(path, max(CHARACTER * columns, 3) + 0.9, LINE * (line + 1) + 0.7) as figure:
+    with drawing(path, max(CHARACTER * columns, 3) + 0.9, LINE * (line + 1) + 0.7) as figure:
         axes = figure.add_subplot()
         for token, height, (row, left, width) in zip(tokens, heights.tolist(), places, strict=True):
             axes.text(left + width / 2, row, token, ha="center", va="center", family="monospace", fontsize=10)
@@ -241,7 +239,7 @@ def draw_over_text(
 
 
 @contextmanager
-def _drawing(path: Path, width: float, height: float) -> Generator[Figure]:
+def drawing(path: Path, width: float, height: float) -> Generator[Figure]:
     """Create a figure with the given width and height in inches, and save it as SVG with a transparent background."""
     with plot_style(ATTENTION_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
@@ -251,6 +249,6 @@ def _drawing(path: Path, width: float, height: float) -> Generator[Figure]:
         write_text(path, printable(buffer.getvalue(), keep="\n\t"))
 
 
-def _transparent_colors(color: str, opacity: float) -> LinearSegmentedColormap:
+def transparent_colors(color: str, opacity: float) -> LinearSegmentedColormap:
     """Return a colormap from fully transparent to a color with the given opacity."""
     return LinearSegmentedColormap.from_list(color, [(*to_rgb(color), alpha) for alpha in (0, opacity)])

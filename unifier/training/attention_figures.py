@@ -8,12 +8,20 @@ import torch
 
 from unifier.analysis.activations import has_input_attention, received_attention
 from unifier.analysis.attention import split_words, word_attention
+from unifier.analysis.attention_heads import HEAD_PARTS, attention_layers, recorded_attention
 from unifier.heads.text_generation import AttentiveTextHead
 from unifier.network import TaskModules
 from unifier.report.plot_attention import DRAWN_TOKENIZERS, draw_alignment, draw_received
+from unifier.report.plot_heads import LayerAttention, draw_head_lines, draw_head_matrices
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers import SubwordTokenizer, Tokens, Units
+from unifier_tokenizers import PretrainedTextTokenizer, SubwordTokenizer, Tokens, Units
 from unifier_tokenizers.text import EOS
+
+MAX_HEAD_TOKENS = 256
+"""Maximum number of tokens of an input whose attention heads are drawn one by one."""
+
+MAX_LINE_TOKENS = 16
+"""Maximum number of tokens of a text whose attention heads are drawn as lines between words."""
 
 MAX_TITLE = 60
 """Maximum length of a figure's title in characters."""
@@ -68,3 +76,51 @@ def draw_attention(
         assert has_input_attention(trunk, head)
         received = received_attention(trunk, head, tokens)
     draw_received(path, raw, tokenizer, units, received, textwrap.shorten(title, MAX_TITLE, placeholder="…"))
+
+
+def draw_attention_heads(
+    path: Path, trunk: Trunk, parts: TaskModules, units: Units, tokens: Tokens, text: str = "", *, lines: bool
+) -> None:
+    """Draw the attention of each layer and head to one input, as small multiples.
+
+    Nothing is drawn for a model without attention heads, and for over `MAX_HEAD_TOKENS` tokens.
+
+    Args:
+        path: The SVG file to write.
+        trunk: The trained trunk.
+        parts: The tokenizer and the head. `describe_missing_attention` must return "" for them.
+        units: The encoded input.
+        tokens: The embedded input (1, D, N).
+        text: The text that a head generated for the input, or the text of the target.
+        lines: Draw lines between words instead of matrices, if the input is a text of at most `MAX_LINE_TOKENS`
+            tokens. A figure with lines takes seconds.
+    """
+    head, tokenizer = parts.head, parts.tokenizer
+    layers = attention_layers(trunk, head)
+    if not layers or tokens.mask.shape[1] > MAX_HEAD_TOKENS:
+        return
+    words = isinstance(tokenizer, SubwordTokenizer | PretrainedTextTokenizer)
+    names = {"trunk": tokenizer.vocabulary.tokens(units.values.tolist()) if words else []}
+    with recorded_attention(layers) as recorded:
+        output = head.run_trunk(trunk, tokens)
+        if isinstance(head, AttentiveTextHead):
+            ids = head.vocabulary.encode(text) if text else []
+            head.alignment(output, torch.tensor([ids], dtype=torch.long, device=tokens.matrix.device))
+            names["decoder"] = head.vocabulary.tokens([*ids, EOS])
+    found = [
+        LayerAttention(
+            part,
+            layer,
+            names.get("trunk" if part == "trunk" else "decoder", []),
+            names["decoder" if part == "decoder" else "trunk"],
+            recorded[part, layer][0].float().cpu().numpy(),
+        )
+        for part in HEAD_PARTS
+        for other, layer in recorded
+        if other == part
+    ]
+    has_words = all((len(each.queries), len(each.keys)) == each.weights.shape[1:] for each in found)
+    if lines and has_words and max(max(each.weights.shape[1:]) for each in found) <= MAX_LINE_TOKENS:
+        draw_head_lines(path, found)
+    else:
+        draw_head_matrices(path, found)

@@ -19,11 +19,12 @@ from unifier.analysis.activations import (
 from unifier.analysis.attention import AlignedSentence, alignment_error_rate, chance_error_rate
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit
+from unifier.data.source import target_of
 from unifier.experiment import Task
 from unifier.files import write_bytes, write_json
 from unifier.report.plot_attention import draw_alignment
 from unifier.report.plot_style import figures_folder
-from unifier.training.attention_figures import describe_missing_attention, draw_attention
+from unifier.training.attention_figures import describe_missing_attention, draw_attention, draw_attention_heads
 from unifier.training.lightning_module import UnifierModule
 from unifier.trunks.trunk import AttentiveTrunk, Trunk
 
@@ -79,6 +80,8 @@ def probe(
                 draw_alignment(path, sentence.source, sentence.target, sentence.attention.numpy(), sentence.gold)
             elif row in short:
                 draw_example(path, trunk, task, split, row)
+            if k == 0 and row in short:
+                _draw_heads(figures_folder(folder) / f"attention-{name}-heads.svg", trunk, task, split, row)
     archive = io.BytesIO()
     np.savez(archive, **layers)  # pyright: ignore[reportArgumentType]
     write_bytes(folder / REPRESENTATIONS_FILE, archive.getvalue())
@@ -112,3 +115,13 @@ def draw_example(path: Path, trunk: Trunk, task: Task, split: EncodedSplit, row:
     ((_, tokens, _),) = iterate_batches(task, split, [row])
     text = target if isinstance(target, str) else ""
     draw_attention(path, trunk, task, raw, split.units(row), tokens, title, text)
+
+
+def _draw_heads(path: Path, trunk: Trunk, task: Task, split: EncodedSplit, row: int) -> None:
+    """Draw the attention of each layer and head to a validation example, if the inputs of the task can be drawn."""
+    if describe_missing_attention(trunk, task):
+        return
+    target = target_of(open_split(task.source, "val"), int(split.indices[row]))
+    ((_, tokens, _),) = iterate_batches(task, split, [row])
+    text = target if isinstance(target, str) else ""
+    draw_attention_heads(path, trunk, task, split.units(row), tokens, text, lines=False)
