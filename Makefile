@@ -3,7 +3,7 @@ PYTHON ?= python3
 PYTEST = .venv/bin/python -m pytest --quiet --numprocesses 2 --dist worksteal
 CHAOS_MINUTES ?= 60
 
-.PHONY: demo test test-fast test-extras lint types bench chaos constraints clean
+.PHONY: demo test test-fast test-extras lint types docs bench chaos constraints clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
@@ -11,7 +11,7 @@ CHAOS_MINUTES ?= 60
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	@# Trackio forbids pillow 13, but its tests pass with it, so the bound is overridden.
 	echo pillow | .venv/bin/uv pip install --system-certs --compile-bytecode --python .venv/bin/python \
-		--constraints constraints.txt --overrides - --editable '.[dev,tensorboard,bench,serve,parquet,onnx,hf,trackers,ray]'
+		--constraints constraints.txt --overrides - --editable '.[dev,tensorboard,bench,serve,parquet,onnx,hf,trackers,ray,docs]'
 	touch $@
 
 demo: .venv/installed  ## compare three modalities on one trunk
@@ -37,6 +37,10 @@ lint: .venv/installed  ## style, and the first words of docstrings
 
 types: .venv/installed
 	.venv/bin/pyright
+
+docs: .venv/installed  ## the documentation site in build/docs; executes all lessons, in minutes
+	.venv/bin/python -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo build/docs/index.html
 
 bench: .venv/installed  ## speed against other libraries; an hour on two cores
 	.venv/bin/python -m benchmarks
