@@ -115,6 +115,8 @@ class TrunkConfig:
     """Local attention: a token attends to tokens at a distance below this number; None means to all tokens."""
     attention_stride: int | None = None
     """With attention_width, a token also attends to tokens whose distance is a multiple of this number."""
+    dilation: int = 1
+    """Factor of the distance between the tokens of a convolution, from layer to layer; 2 is as in WaveNet."""
 
     @property
     def input_positions(self) -> Literal["sinusoid", "learned", "none"]:
@@ -143,6 +145,7 @@ class TrunkConfig:
             share_layers=self.share_layers,
             attention_width=self.attention_width,
             attention_stride=self.attention_stride,
+            dilation=self.dilation,
             causal=causal,
         )
 
@@ -153,7 +156,7 @@ class ClassifierConfig:
     """Settings of a head that classifies or tags."""
 
     pooling: Pooling = "mean"
-    """Pooling of the tokens: mean (of all tokens), cls (the class token), or attention (a learned weighted mean)."""
+    """Pooling of the tokens: mean (of all), cls (class token), attention (a learned weighted mean), or last (token)."""
     label_smoothing: float = 0.0
     """Share of the target probability that is spread over all classes in training."""
 

@@ -25,7 +25,7 @@ TARGETS: dict[type[nn.Module], list[Any]] = {
     TaggingHead: [("jazz",), ("rock", "folk"), ()],
 }
 BOTH_HEADS = pytest.mark.parametrize("head_class", TARGETS)
-EVERY_POOLING = pytest.mark.parametrize("pooling", ["mean", "cls", "attention"])
+EVERY_POOLING = pytest.mark.parametrize("pooling", ["mean", "cls", "attention", "last"])
 HeadClass = type[ClassificationHead] | type[TaggingHead]
 
 
@@ -98,7 +98,7 @@ def test_pooling_equals_its_formula(pooling: Pooling, random_tokens: Callable[..
     tokens, pool = random_tokens(), TokenPool(pooling, D)
     for b, length in enumerate(tokens.mask.sum(1).tolist()):
         x = tokens.matrix[b, :, :length]
-        expected = x.mean(1) if pooling == "mean" else x[:, 0]
+        expected = x.mean(1) if pooling == "mean" else x[:, -1 if pooling == "last" else 0]
         if pool.score is not None:
             expected = x @ (pool.score.weight[0] @ x).softmax(0)
         torch.testing.assert_close(pool(tokens)[b], expected)

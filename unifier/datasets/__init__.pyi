@@ -53,6 +53,8 @@ from .protein_ss import ProteinSS as ProteinSS
 from .question_answering import AnswerKind as AnswerKind
 from .question_answering import QuestionFile as QuestionFile
 from .question_answering import SQuADDev as SQuADDev
+from .references import DISTANCES as DISTANCES
+from .references import DistantReferences as DistantReferences
 from .scattered_pictures import ScatteredClothes as ScatteredClothes
 from .series_windows import SeriesWindows as SeriesWindows
 from .sound_pieces import SoundPieces as SoundPieces

@@ -13,7 +13,7 @@ from unifier.nn.precision import in_float32
 from unifier_tokenizers import Dropout, InputError, Tokens
 from unifier_tokenizers.errors import check_choice, check_fraction
 
-Pooling = Literal["mean", "cls", "attention"]
+Pooling = Literal["mean", "cls", "attention", "last"]
 
 
 @final
@@ -209,9 +209,9 @@ class TaggingHead(Head):
 class TokenPool(nn.Module):
     """Layer that pools the real tokens of an example to one vector.
 
-    "mean" returns the mean of the tokens. "cls" returns the first token, which is the class token. "attention" returns
-    a weighted mean of the tokens. The weights are the softmax of a learned linear map of the tokens (sequence pooling,
-    Hassani et al. 2021, section 3.2).
+    "mean" returns the mean of the tokens. "cls" returns the first token, which is the class token. "last" returns the
+    last token. "attention" returns a weighted mean of the tokens. The weights are the softmax of a learned linear map
+    of the tokens (sequence pooling, Hassani et al. 2021, section 3.2).
     """
 
     def __init__(self, pooling: Pooling, dim: int) -> None:
@@ -223,10 +223,19 @@ class TokenPool(nn.Module):
         """Map Tokens (B, D, N) to vectors (B, D)."""
         if self.pooling == "cls":
             return tokens.matrix[:, :, 0]
+        if self.pooling == "last":
+            return last_token(tokens)
         if self.score is None:
             return masked_mean(tokens)
         scores = self.score(tokens.matrix.mT)[..., 0].float()
         return _weighted_sum(tokens, scores.masked_fill(~tokens.mask, -torch.inf).softmax(1))
+
+
+def last_token(tokens: Tokens) -> Tensor:
+    """Return the last real token (B, D) of each example in Tokens (B, D, N)."""
+    rows = torch.arange(tokens.mask.shape[0], device=tokens.mask.device)
+    # As in `_weighted_sum`, a transposed view has the memory layout of the trunk's output.
+    return tokens.matrix.mT[rows, tokens.mask.sum(1) - 1]
 
 
 def masked_mean(tokens: Tokens) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Literal, Unpack, final, get_args
 import torch
 from torch import Tensor, nn
 
-from unifier.heads.classification import masked_mean
+from unifier.heads.classification import last_token, masked_mean
 from unifier.heads.text_generation import AttentiveTextHead, State, TextGenerationHead, TextGenerationOptions
 from unifier.trunks.recurrent import Cell, rnn_layers
 from unifier.trunks.trunk import check_depth
@@ -185,8 +185,7 @@ class RecurrentHead(IncrementalHead):
         self.dropout = Dropout(dropout)
 
     def start_decoding(self, tokens: Tokens) -> State:
-        rows = torch.arange(tokens.mask.shape[0], device=tokens.mask.device)
-        summary = tokens.matrix[rows, :, tokens.mask.sum(1) - 1]
+        summary = last_token(tokens)
         return self.rnn.initial_state(summary), summary
 
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:

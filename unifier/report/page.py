@@ -27,6 +27,7 @@ from unifier.report.content_policy import add_policy
 from unifier.report.estimates import count_noun
 from unifier.report.maps import read_maps
 from unifier.report.plot_curves import draw_curves
+from unifier.report.plot_distances import draw_distances
 from unifier.report.plot_layers import draw_gradients, draw_representation, layer_name
 from unifier.report.plot_scaling import draw_efficiency, draw_sweeps
 from unifier.report.plot_scores import draw_confusions, draw_grids, draw_joint, draw_lengths, draw_scores
@@ -162,6 +163,7 @@ def draw_figures(results: Results, folder: Path) -> list[SavedFigure]:
             *draw_scores(conditions, writer),
             *draw_confusions(conditions, writer),
             *draw_lengths(conditions, writer),
+            *draw_distances(conditions, writer),
             *draw_curves(conditions, writer),
             *draw_grids(conditions, writer),
             *draw_joint(conditions, writer),
@@ -378,7 +380,10 @@ def _task_figures(kind: str, sample_rows: Mapping[str, ResultRow], budget: PageB
 def _attention_figures(
     conditions: Sequence[Condition], sample_rows: Mapping[str, ResultRow], budget: PageBudget
 ) -> list[PageFigure]:
-    """Return the attention maps of each task's selected run, and one map per condition with an alignment error rate."""
+    """Return the attention maps of each task's selected run, and maps of the first run of some other conditions.
+
+    A condition with an alignment error rate has one map. A condition with the attention to a referent has two maps.
+    """
     aligned = {(line["task"], line["trunk"]) for line in alignment_table(conditions)}
     figures: list[PageFigure] = []
     for condition in conditions:
@@ -387,10 +392,16 @@ def _attention_figures(
             is_first = row is condition.rows[0] and row["folder"] and (condition.task, condition.label) in aligned
             if is_sample or is_first:
                 paths = find_files(row["folder"] / "figures", f"attention-{glob.escape(condition.task)}-*.svg")
+                paths = paths if is_sample else paths[:1]
+            else:
+                paths = list[Path]()
+            if row is condition.rows[0] and row["folder"]:
+                paths += find_files(row["folder"] / "figures", f"reference-{glob.escape(condition.task)}-*.svg")
+            if paths:
                 caption = f"{condition.task}: {condition.label}, {_draw_name(row)}"
                 figures += [
                     PageFigure(source, f"attention, {caption}", caption)
-                    for path in (paths if is_sample else paths[:1])
+                    for path in paths
                     if (svg := _read_svg(path)) and (source := budget.take_svg(svg))
                 ]
     return figures

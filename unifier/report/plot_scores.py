@@ -211,7 +211,7 @@ def draw_confusions(conditions: Sequence[Condition], writer: FigureWriter) -> li
 
 def _read_confusions(condition: Condition) -> tuple[list[str], NDArray[np.int64]] | None:
     """Return the labels and the counts (true, predicted) summed over runs, or None if no run has counts."""
-    runs = [run for run in _read_artifacts(condition, "confusions.json", Confusion) if "counts" in run]
+    runs = [run for run in read_artifacts(condition, "confusions.json", Confusion) if "counts" in run]
     if not runs:
         return None
     labels = runs[0]["labels"]
@@ -301,13 +301,13 @@ def _draw_lengths(
 
 def _mean_buckets(condition: Condition) -> list[dict[str, float]]:
     """Return the length buckets of the test split with BLEU averaged over runs."""
-    runs = _read_artifacts(condition, "lengths.json", LengthsEntry)
+    runs = read_artifacts(condition, "lengths.json", LengthsEntry)
     # Only runs of one fold are used, because length buckets differ between folds.
     runs = [run for run in runs if [bucket["to"] for bucket in run] == [bucket["to"] for bucket in runs[0]]]
     return [{**group[0], "bleu": fmean(bucket["bleu"] for bucket in group)} for group in zip(*runs, strict=False)]
 
 
-def _read_artifacts(condition: Condition, name: str, kind: Any) -> list[Any]:
+def read_artifacts(condition: Condition, name: str, kind: Any) -> list[Any]:
     """Read a JSON file from each run's folder, if the file exists, and return the entries of the condition's task."""
     paths = [row["folder"] / name for row in condition.rows if row["folder"]]
     return [content for path in paths if (content := read_entry(path, condition.task, kind))]

@@ -303,6 +303,16 @@ class _Bucket(_Part):
 LengthsEntry = Annotated[list[_Bucket], Field(min_length=1)]
 """The entry of a task in lengths.json."""
 
+
+class _Distance(_Part):
+    distance: Count
+    examples: Count | None = None
+    score: Number
+
+
+DistancesEntry = Annotated[list[_Distance], Field(min_length=1)]
+"""The entry of a task in distances.json."""
+
 _problems: ContextVar[dict[tuple[str, str], dict[str, None]] | None] = ContextVar("problems", default=None)
 
 

@@ -22,7 +22,7 @@ from torchmetrics.functional.classification import multiclass_confusion_matrix
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit
 from unifier.data.inputs import reader_of
-from unifier.data.source import Example, describe_example, target_of
+from unifier.data.source import Example, describe_example, optional_method, target_of
 from unifier.experiment import Experiment, Task
 from unifier.files import HASHES_FILE, read_json, to_json, write_csv, write_json
 from unifier.heads.classification import ClassificationHead
@@ -83,6 +83,9 @@ def write_artifacts(
     with warn_on_error(folder, "lengths.json"):
         if lengths := scores_by_length(tasks, predictions):
             write_json(folder / "lengths.json", lengths)
+    with warn_on_error(folder, "distances.json"):
+        if distances := scores_by_distance(tasks, predictions):
+            write_json(folder / "distances.json", distances)
     with warn_on_error(folder, "its representations and attention"):
         probe(model, val, folder)
     with warn_on_error(folder, "the figures of its tokenizers"):
@@ -178,8 +181,8 @@ def hash_run_files(folder: Path) -> dict[str, str]:
     A later command refuses a file with another hash.
     """
     names = [*(f"{name}.csv" for name in ("metrics", "predictions", "interference")), "representations.npz"]
-    names += [f"{name}.json" for name in ("samples", "confusions", "lengths", "attention", "maps")]
-    for kind in ("attention", "tokenizer", "reconstruction"):
+    names += [f"{name}.json" for name in ("samples", "confusions", "lengths", "distances", "attention", "maps")]
+    for kind in ("attention", "reference", "tokenizer", "reconstruction"):
         names += [path.relative_to(folder).as_posix() for path in sorted(folder.glob(f"figures/{kind}-*.svg"))]
     return {name: sha256((folder / name).read_bytes()).hexdigest() for name in names if (folder / name).exists()}
 
@@ -314,6 +317,36 @@ def scores_by_length(
             continue
         pairs = [(examples[index], prediction) for index, prediction in predictions[name].items()]
         scores[name] = _bleu_by_length(pairs, task.head.language)
+    return scores
+
+
+def scores_by_distance(
+    tasks: Mapping[str, Task], predictions: Mapping[str, Mapping[int, Any]]
+) -> dict[str, list[dict[str, float]]]:
+    """Return the score by distance for each task whose test split has a method `distance`, which returns a number.
+
+    Args:
+        tasks: A mapping from task name to task.
+        predictions: For each task, a mapping from example index to prediction.
+
+    Returns:
+        For each task, a list of groups in the order of the distances. The keys of a group are "distance", "examples"
+        (number of examples) and "score" (the weighted mean of the head's example scores).
+    """
+    scores: dict[str, list[dict[str, float]]] = {}
+    for name, task in tasks.items():
+        examples = open_split(task.source, "test")
+        if (distance := optional_method(examples, "distance")) is None:
+            continue
+        groups: dict[int, list[tuple[float, float]]] = {}
+        for index, prediction in predictions[name].items():
+            if (scored := task.head.example_score(prediction, target_of(examples, index))) is not None:
+                groups.setdefault(distance(index), []).append(scored)
+        if groups:
+            scores[name] = [
+                {"distance": n, "examples": len(group), "score": fmean(*zip(*group, strict=True))}
+                for n, group in sorted(groups.items())
+            ]
     return scores
 
 

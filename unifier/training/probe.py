@@ -26,6 +26,7 @@ from unifier.report.plot_attention import draw_alignment
 from unifier.report.plot_style import figures_folder
 from unifier.training.attention_figures import describe_missing_attention, draw_attention, draw_attention_heads
 from unifier.training.lightning_module import UnifierModule
+from unifier.training.reference_figures import draw_reference
 from unifier.trunks.trunk import AttentiveTrunk, Trunk
 
 REPRESENTATIONS_FILE = "representations.npz"
@@ -74,6 +75,8 @@ def probe(
         statistics = collect_attention_statistics(attentive, task, split, measured) if attentive and measured else []
         error_rates = alignment_error_rates(sentences.values())
         attention[name] = {"unit": task.tokenizer.unit, "layers": statistics, **error_rates}
+        if attentive and (reference := draw_reference(folder, name, attentive, task, split, rows)):
+            attention[name]["reference"] = reference
         for k, row in enumerate(sorted({rows[0], rows[len(rows) // 3]})):
             path = figures_folder(folder) / f"attention-{name}-{k}.svg"
             if sentence := sentences.get(row):

@@ -20,17 +20,33 @@ class ConvolutionalTrunk(Trunk):
     The convolutions follow Gehring et al. 2017, section 3.2. In mode "bidirectional" with depth d and kernel size k, an
     output token depends on d (k - 1) / 2 input tokens on each side. In mode "causal", an output token depends on the d
     (k - 1) previous input tokens. The tokens of a picture are in row-major order.
+
+    With a dilation of 2, the distance between the tokens that a convolution reads doubles at each layer, as in WaveNet
+    (van den Oord et al. 2016, section 2.1). The number of tokens in reach then grows exponentially with d.
     """
 
-    def __init__(self, dim: int, depth: int, *, kernel_size: int = 5, dropout: float = 0.0) -> None:
-        """Build the trunk. `kernel_size` is an odd number of tokens."""
+    def __init__(self, dim: int, depth: int, *, kernel_size: int = 5, dilation: int = 1, dropout: float = 0.0) -> None:
+        """Build the trunk.
+
+        Args:
+            dim: D, the width of the tokens.
+            depth: The number of layers.
+            kernel_size: The number of tokens that a convolution reads, an odd number.
+            dilation: The factor from layer to layer of the distance between the tokens that a convolution reads.
+            dropout: The dropout probability at the end of each residual branch.
+        """
         super().__init__()
         check_depth(depth)
         if kernel_size < 1 or kernel_size % 2 == 0:
             raise InputError(f"kernel_size={kernel_size}: kernel_size must be an odd number of at least 1")
-        self.dim, self.kernel_size = dim, kernel_size
+        if dilation < 1:
+            raise InputError(f"dilation={dilation}: at least 1 is needed, which reads neighboring tokens in each layer")
+        self.dim = dim
+        self.reaches = [(kernel_size - 1) * dilation**layer for layer in range(depth)]
         with isolated_seed():
-            self.layers = nn.ModuleList(nn.Conv1d(dim, 2 * dim, kernel_size) for _ in range(depth))
+            self.layers = nn.ModuleList(
+                nn.Conv1d(dim, 2 * dim, kernel_size, dilation=dilation**layer) for layer in range(depth)
+            )
             init_weights(self)
         self.norms = nn.ModuleList(LayerNorm(dim) for _ in range(depth))
         self.dropout = Dropout(dropout)
@@ -43,11 +59,10 @@ class ConvolutionalTrunk(Trunk):
                 "a convolutional trunk supports only the modes bidirectional and causal: use another trunk for a prefix"
             )
         check_choice("mode", mode, ("bidirectional", "causal"))
-        reach = self.kernel_size - 1
-        padding = (reach // 2, reach // 2) if mode == "bidirectional" else (reach, 0)
         x = to_compute_dtype(tokens.matrix).transpose(1, 2)
         mask = tokens.mask[:, None].to(x.dtype)
-        for layer, norm in zip(self.layers, self.norms, strict=True):
+        for layer, norm, reach in zip(self.layers, self.norms, self.reaches, strict=True):
+            padding = (reach // 2, reach // 2) if mode == "bidirectional" else (reach, 0)
             padded = functional.pad(norm(x).transpose(1, 2) * mask, padding)
             x = x + self.dropout(functional.glu(layer(padded), dim=1).transpose(1, 2))
         return tokens._replace(matrix=self.norm(x).transpose(1, 2))

@@ -46,6 +46,7 @@ def create_trunk(
     share_layers: bool = False,
     attention_width: int | None = None,
     attention_stride: int | None = None,
+    dilation: int = 1,
     causal: bool = False,
 ) -> Trunk:
     """Create a trunk by name.
@@ -71,12 +72,14 @@ def create_trunk(
         share_layers: See `Transformer`.
         attention_width: See `Transformer`.
         attention_stride: See `Transformer`.
+        dilation: See `ConvolutionalTrunk`.
         causal: Recurrent layers read in one direction, for heads that predict the next token. All other kinds of trunk
             serve both kinds of heads.
 
     Raises:
         InputError: If the name is unknown, or if the D of a pretrained model is not `dim`. Rotary positions and the
-            arguments from `qk_norm` to `attention_stride` raise the error for every trunk except "transformer".
+            arguments from `qk_norm` to `attention_stride` raise the error for every trunk except "transformer", and
+            `dilation` for every trunk except "convolutional".
     """
     rotary = positions == "rotary"
     transformer_options = {
@@ -93,6 +96,10 @@ def create_trunk(
             raise InputError(
                 f"{option} needs trunk=transformer, but trunk={name}: leave out this option, or change the trunk"
             )
+    if dilation != 1 and name != "convolutional":
+        raise InputError(
+            f"dilation={dilation} needs trunk=convolutional, but trunk={name}: leave out dilation, or change the trunk"
+        )
     if name.startswith(("timm:", HF)):
         model = name.partition(":")[2]
         trunk = load_hf_trunk(model, dropout=dropout) if name.startswith(HF) else load_timm_trunk(model)
@@ -110,7 +117,7 @@ def create_trunk(
                 dim, depth, bidirectional=not causal, dropout=dropout, attention_heads=heads, ffn_dim=ffn_dim
             )
         case "convolutional":
-            return ConvolutionalTrunk(dim, depth, dropout=dropout)
+            return ConvolutionalTrunk(dim, depth, dilation=dilation, dropout=dropout)
         case _:
             return Transformer(
                 dim,
