@@ -24,7 +24,8 @@ def pictures(
     """Classify pictures.
 
     Args:
-        data: embedded (8 x 8 digits), mnist, fashion_mnist, cifar10, cifar10_jpg, or a folder of class folders.
+        data: embedded (8 x 8 digits), mnist, fashion_mnist, cifar10, cifar10_jpg, a folder of class folders, or
+            datasets:DIR, parquet:DIR or torchvision:CLASS.
         fold: The fold that is tested, if the folder contains a file folds.csv.
         examples: Number of training pictures, drawn at random; None means all.
         allow_outside: True if links in your own folder may lead outside. Give this only if you trust the folder.

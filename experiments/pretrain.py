@@ -44,7 +44,7 @@ def pretrain(
     Args:
         data: movie_reviews, wiki_articles, squad_dev, protein_ss or a text file; mnist, fashion_mnist, cifar10,
             cifar10_jpg or class folders; emotify, gtzan, fsdd, esc10, esc50 or a CSV table of sounds; etth1,
-            beijing_weather or los_speed (each channel on its own).
+            beijing_weather or los_speed (each channel on its own); datasets:DIR, parquet:DIR or torchvision:CLASS.
         piece_words: Number of words of an example; texts are cut into pieces, but proteins are not.
         flip: Mirror half of the training pictures left to right.
     """

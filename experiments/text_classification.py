@@ -25,7 +25,8 @@ def text_classification(
     """Classify texts.
 
     Args:
-        data: sst2 or trec in the data folder, or a CSV or TSV file with one text per row.
+        data: sst2 or trec in the data folder, a CSV or TSV file with one text per row, or datasets:DIR
+            or parquet:DIR.
         text: The name of the file's column with the texts; None means "text".
         label: The name of the file's column with the labels; None means "label".
         vocabulary: Number of subwords in the vocabulary; with start=RUN, the vocabulary of the trained model is used.

@@ -23,7 +23,8 @@ def token_classification(
     """Give a label to each word of a text, or to each residue of a protein.
 
     Args:
-        data: ncbi_disease, wnut17 or protein_ss in the data folder, or a file with one word and its label per line.
+        data: ncbi_disease, wnut17 or protein_ss in the data folder, a file with one word and its label per line, or
+            datasets:DIR or parquet:DIR.
         val: A file with the validation sentences; None means that sentences of your file are held out.
         test: A file with the test sentences; None means that sentences of your file are held out.
         vocabulary: Number of subwords in the vocabulary; with start=RUN, the vocabulary of the trained model is used.

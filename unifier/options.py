@@ -22,7 +22,8 @@ from unifier.data.packed import load_statistics
 from unifier.data.source import BadExamples, LabeledSource, Source, data_folder, readable_examples, target_of
 from unifier.data.statistics import max_duration, median_duration, median_side
 from unifier.data.text_files import Duplicates
-from unifier.datasets.factory import PACKED, open_packed
+from unifier.datasets.arrow_tables import ArrowTable
+from unifier.datasets.factory import PACKED, TABLES, open_packed, refuse_settings
 from unifier.datasets.grammar import GrammarPairs
 from unifier.datasets.language_pairs import LanguagePairs, language_codes
 from unifier.datasets.multi30k import MULTI30K_LANGUAGES, Multi30k
@@ -583,7 +584,7 @@ class ParallelTextConfig:
     """Settings for the files, the languages and the cleaning of text pairs."""
 
     data: str = "embedded"
-    """Pairs: embedded (a small grammar), multi30k, a file of tab-separated pairs, two files (a,b), or a .tmx file."""
+    """Pairs: embedded (a grammar), multi30k, a file of tab-separated pairs, two files (a,b), .tmx, or parquet:DIR."""
     source: str = "en"
     """Language of the input, several languages such as en,de, or all."""
     target: str = "fr"
@@ -617,6 +618,10 @@ class ParallelTextConfig:
         if self.data.startswith(PACKED):
             given = {name: getattr(self, name) for name in ("val", "test", "extra", "length_ratio")}
             return open_packed(self.data, **given, duplicates=None if self.duplicates == "keep" else self.duplicates)
+        if self.data.startswith(TABLES):
+            given = {name: getattr(self, name) for name in ("val", "test", "extra", "length_ratio")}
+            refuse_settings(self.data, **given, duplicates=None if self.duplicates == "keep" else self.duplicates)
+            return ArrowTable(self.data, "pair", languages=(self.source, self.target))
         if self.data in ("embedded", "multi30k"):
             if not self.extra and (self.length_ratio is not None or self.duplicates == "drop"):
                 raise InputError(

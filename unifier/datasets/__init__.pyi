@@ -1,6 +1,8 @@
 # The public data sets; `__init__.py` imports each when it is first used.
 from .abc_tunes import NottinghamTunes as NottinghamTunes
 from .amazon_beauty import AmazonBeauty as AmazonBeauty
+from .arrow_tables import ArrowTable as ArrowTable
+from .arrow_tables import ArrowTexts as ArrowTexts
 from .audio_folder import AudioFolder as AudioFolder
 from .boxes import BCCD as BCCD
 from .boxes import BoxTable as BoxTable
@@ -69,5 +71,6 @@ from .text_classification import TextTable as TextTable
 from .token_labels import WNUT17 as WNUT17
 from .token_labels import NCBIDisease as NCBIDisease
 from .token_labels import WordTable as WordTable
+from .torchvision_pictures import TorchvisionPictures as TorchvisionPictures
 from .voice_prompts import VoicePrompts as VoicePrompts
 from .word_vectors import WordVectorTexts as WordVectorTexts

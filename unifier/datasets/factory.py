@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Literal, get_args
 
+from unifier.data.arrow_files import PARQUET, SAVED, find_split_files, has_column
 from unifier.data.dataset import Subset
 from unifier.data.packed import PackedSource
 from unifier.data.source import LabeledSource
 from unifier.datasets.abc_tunes import NottinghamTunes
 from unifier.datasets.amazon_beauty import AmazonBeauty
+from unifier.datasets.arrow_tables import INPUT_COLUMNS, ArrowTable, ArrowTexts
 from unifier.datasets.audio_folder import AudioFolder
 from unifier.datasets.boxes import BCCD, BoxTable
 from unifier.datasets.cifar10 import CIFAR10
@@ -36,6 +38,7 @@ from unifier.datasets.summaries import SciTLDR, SummaryKind, TextsWithSummaries
 from unifier.datasets.synthetic_music import SyntheticMusic
 from unifier.datasets.text_classification import SST2, TREC, TextTable
 from unifier.datasets.token_labels import WNUT17, NCBIDisease, WordTable
+from unifier.datasets.torchvision_pictures import TORCHVISION, TorchvisionPictures
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
 
@@ -82,6 +85,22 @@ PACKED = "packed:"
 """Beginning of the setting `data` for a packed data set, before the folder or URL."""
 
 
+TABLES = (SAVED, PARQUET)
+"""Beginnings of the setting `data` for tables with one example per row."""
+
+
+def refuse_settings(data: str, **given: object) -> None:
+    """Raise InputError if a setting is given that does not apply to tables and to torchvision's data sets.
+
+    Args:
+        data: The setting `data`.
+        given: The settings, which must be None.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"{name}={value}: {data} has its own splits and columns; leave it out")
+
+
 def open_packed(data: str, **given: object) -> PackedSource:
     """Open the packed data set of a setting `data`.
 
@@ -108,6 +127,15 @@ def modality_of(data: str) -> Literal["text", "image", "audio", "series"]:
     """
     if data.startswith(PACKED):
         return open_packed(data).modality
+    if data.startswith(TORCHVISION):
+        return "image"
+    if data.startswith(TABLES):
+        (file, *_) = find_split_files(data)["train"]
+        kinds: tuple[Literal["image", "audio"], ...] = ("image", "audio")
+        for kind in kinds:
+            if has_column(file, INPUT_COLUMNS[kind]):
+                return kind
+        return "text"
     if data in IMAGE_DATASETS:
         return "image"
     if data in SERIES:
@@ -128,7 +156,7 @@ def create_image_dataset(
     """Create an image data set from its name, or from the path of a folder.
 
     Args:
-        data: A name in `IMAGE_DATASETS`, or the path of a folder with your own images.
+        data: A name in `IMAGE_DATASETS`, the path of a folder with your own images, or a word such as "parquet:DIR".
         fold: The fold to test on. Only your own folder may have folds.
         size: Maximum length of the longer side in pixels. Larger images of your own folder are reduced.
         examples: Number of training images, drawn at random. None means all.
@@ -152,6 +180,11 @@ def create_image_dataset(
                 f"examples={examples}: give from 1 to {count}, the number of training images of {source.name}"
             )
         return Subset(source, examples / count)
+    if data.startswith((*TABLES, TORCHVISION)):
+        refuse_settings(data, fold=fold)
+        if data.startswith(TORCHVISION):
+            return TorchvisionPictures(data.removeprefix(TORCHVISION), size=size)
+        return ArrowTable(data, "image", size=size)
     if data not in IMAGE_DATASETS:
         path = _existing_path(data, IMAGE_DATASETS)
         return ImageFolder(path, fold=fold, size=size, allow_outside=allow_outside)
@@ -186,6 +219,9 @@ def create_audio_dataset(
     """
     if data.startswith(PACKED):
         return open_packed(data, fold=fold)
+    if data.startswith(TABLES):
+        refuse_settings(data, fold=fold, target="tags" if target == "tags" else None)
+        return ArrowTable(data, "audio")
     if target == "tags" and data in ("gtzan", "fsdd", "esc10", "esc50"):
         raise InputError(f"target=tags: {data} has one label per sound; give target=genre, or data=emotify")
     if fold is not None and data in ("embedded", "gtzan"):
@@ -221,6 +257,8 @@ def create_text_dataset(data: str, *, text: str | None = None, label: str | None
     """
     if data.startswith(PACKED):
         return open_packed(data, text=text, label=label)
+    if data.startswith(TABLES):
+        return ArrowTable(data, "text", column=text, target=label)
     if data not in TEXT_DATASETS:
         return TextTable(_existing_path(data, TEXT_DATASETS), text=text or "text", label=label or "label")
     for setting, column in (("text", text), ("label", label)):
@@ -236,6 +274,8 @@ def create_plain_text_dataset(data: str, *, words: int) -> PlainText:
         data: A name in `PLAIN_TEXT_DATASETS`, or the path of your own text file in UTF-8.
         words: Number of words of an example.
     """
+    if data.startswith(TABLES):
+        return ArrowTexts(data, words=words)
     if data not in PLAIN_TEXT_DATASETS:
         return TextFile(_existing_path(data, PLAIN_TEXT_DATASETS), words=words)
     return PLAIN_TEXT_DATASETS[data](words=words)
@@ -250,7 +290,7 @@ def create_long_text(data: str) -> LongTextFile | TinyShakespeare | LongWikiArti
     Raises:
         InputError: `data` is neither a name nor an existing path.
     """
-    if data in TEXT_DATASETS or data.endswith((".csv", ".tsv")):
+    if data in TEXT_DATASETS or data.endswith((".csv", ".tsv")) or data.startswith(TABLES):
         return CodedTexts(create_text_dataset(data))
     return LONG_TEXTS[data]() if data in LONG_TEXTS else LongTextFile(_existing_path(data, LONG_TEXTS))
 
@@ -314,6 +354,9 @@ def create_token_dataset(data: str, *, val: str | None = None, test: str | None 
     """
     if data.startswith(PACKED):
         return open_packed(data, val=val, test=test)
+    if data.startswith(TABLES):
+        refuse_settings(data, val=val, test=test)
+        return ArrowTable(data, "words")
     if data not in TOKEN_DATASETS:
         return WordTable(_existing_path(data, TOKEN_DATASETS), val, test)
     if val is not None or test is not None:
