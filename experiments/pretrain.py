@@ -30,6 +30,7 @@ def pretrain(
     *,
     data: str = "movie_reviews",
     piece_words: int = 64,
+    languages: tuple[str, ...] = (),
     flip: bool = False,
     text: MaskedTextConfig = TEXT,
     patches: MaskedPatchesConfig = PATCHES,
@@ -42,13 +43,16 @@ def pretrain(
     """Hide words, patches or frames, and predict them. A recipe with start=RUN then starts from the trained model.
 
     Args:
-        data: movie_reviews, wiki_articles, squad_dev, protein_ss or a text file; mnist, fashion_mnist, cifar10,
-            cifar10_jpg or class folders; emotify, gtzan, fsdd, esc10, esc50 or a CSV table of sounds; etth1,
+        data: movie_reviews, wiki_articles, squad_dev, multi30k, protein_ss or a text file; mnist, fashion_mnist,
+            cifar10, cifar10_jpg or class folders; emotify, gtzan, fsdd, esc10, esc50 or a CSV table of sounds; etth1,
             beijing_weather or los_speed (each channel on its own); datasets:DIR, parquet:DIR or torchvision:CLASS.
         piece_words: Number of words of an example; texts are cut into pieces, but proteins are not.
+        languages: Languages of data=multi30k, such as en,de; () means all four languages.
         flip: Mirror half of the training pictures left to right.
     """
     modality = modality_of(data)
+    if languages and modality != "text":
+        raise uf.InputError(f"languages={','.join(languages)}: only data=multi30k has languages; leave it out")
     groups = {
         "text": {"text": (text, TEXT)},
         "image": {"image": (image, IMAGE)},
@@ -62,7 +66,10 @@ def pretrain(
     match modality:
         case "text":
             residues = data == "protein_ss"
-            source = uf.datasets.ProteinSS() if residues else create_plain_text_dataset(data, words=piece_words)
+            if residues and not languages:
+                source = uf.datasets.ProteinSS()
+            else:
+                source = create_plain_text_dataset(data, words=piece_words, languages=languages)
             task = text.build(source, source.name, trunk, training, residues=residues)
         case "image":
             source = create_image_dataset(data, size=image.size)

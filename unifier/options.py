@@ -18,6 +18,7 @@ from unifier.augmentation.image import augment_images, image_tta
 from unifier.augmentation.mixup import Mixup
 from unifier.data.cache import fit_once
 from unifier.data.dataloader import Augmentation, TestTimeAugmentation
+from unifier.data.dataset import draw_examples
 from unifier.data.packed import load_statistics
 from unifier.data.source import BadExamples, LabeledSource, Source, data_folder, readable_examples, target_of
 from unifier.data.statistics import max_duration, median_duration, median_side
@@ -599,12 +600,14 @@ class ParallelTextConfig:
     """Drop a training pair of your own files if the lengths of the two texts differ by more than this factor."""
     duplicates: Duplicates = "keep"
     """Keep or drop repeated training pairs of your own files."""
+    examples: int | None = None
+    """Number of training pairs of each pair of languages, drawn at random; None means all."""
 
     def build(self) -> Source:
         """Open the pairs, or raise InputError if an option does not apply to the data."""
         directions = self.directions
         if not self.codes:
-            return self._build()
+            return self._build() if self.examples is None else draw_examples(self._build(), self.examples)
         if self.data not in LANGUAGES or self.extra:
             raise InputError(
                 f"source={self.source}, target={self.target}: only data={' and data='.join(LANGUAGES)} without `extra` "
@@ -616,7 +619,7 @@ class ParallelTextConfig:
 
     def _build(self) -> Source:
         if self.data.startswith(PACKED):
-            given = {name: getattr(self, name) for name in ("val", "test", "extra", "length_ratio")}
+            given = {name: getattr(self, name) for name in ("val", "test", "extra", "length_ratio", "examples")}
             return open_packed(self.data, **given, duplicates=None if self.duplicates == "keep" else self.duplicates)
         if self.data.startswith(TABLES):
             given = {name: getattr(self, name) for name in ("val", "test", "extra", "length_ratio")}

@@ -4,7 +4,11 @@ import gzip
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from unifier.datasets.multi30k import MULTI30K_FILES, Multi30k
+from unifier.datasets.plain_text import Multi30kSentences
+from unifier_tokenizers import InputError
 
 
 def multi30k(folder: Path) -> Multi30k:
@@ -34,3 +38,21 @@ def test_multi30k_reference_is_of_one_direction() -> None:
     assert score_range.reference != Multi30k("de", "en").score_range.reference
     for source in (Multi30k("en", "fr"), Multi30k("en", "de", test="2017")):
         assert source.score_range.reference is None
+
+
+def sentences(folder: Path) -> Multi30kSentences:
+    multi30k(folder)
+    return Multi30kSentences(("de", "cs"), data=folder)
+
+
+def test_sentences_keep_contract(check_source: Callable[..., None]) -> None:
+    check_source(sentences, named=True)
+
+
+def test_sentences_of_each_language_follow_one_another(tmp_path: Path) -> None:
+    source = sentences(tmp_path / "data")
+    train = source.split("train")
+    assert (len(train), train[0], train[12]) == (24, ("train.de.gz 0",) * 2, ("train.cs.gz 0",) * 2)
+    assert source.split("test")[13].target == "test_2016_flickr.cs.gz 1"
+    with pytest.raises(InputError, match="languages"):
+        Multi30kSentences(("de", "xx"))

@@ -14,12 +14,14 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import unifier as uf
+from tests.datasets.test_multi30k import multi30k
 from tests.experiments.test_recipes import build, only_task
 from unifier.cli import main
 from unifier.config import load_experiment
 from unifier.data.dataloader import TrainDataLoader
 from unifier.data.dataset import open_split
 from unifier.data.encoding import encode_split
+from unifier.data.source import example_of
 from unifier.datasets import Digits, modality_of
 from unifier.datasets.protein_ss import PARTS
 from unifier.inference import inspect
@@ -40,6 +42,35 @@ def test_settings_of_another_modality_are_refused() -> None:
     for share in (0.0, 1.5, math.nan):
         with pytest.raises(uf.InputError, match=f"hidden_patches={share}"):
             build("pretrain", data="embedded", hidden_patches=share, **SMALL)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_translator_of_few_pairs_starts_from_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    multi30k(tmp_path / "multi30k")
+    monkeypatch.setenv("UNIFIER_DATA", str(tmp_path))
+    options: dict[str, Any] = SMALL | {"data": "multi30k", "vocabulary": 300, "out": tmp_path / "runs", "track": "off"}
+    [trained] = uf.run(load_experiment("pretrain"), objective="spans", languages=("en", "de"), **options)
+    pairs: dict[str, Any] = {"target": "de", "examples": 5, "decoder_depth": 1, "r_drop": 0.0, "beam_width": 1}
+    plain: dict[str, Any] = {"qk_norm": False, "scaled_residual_init": False, "start": str(trained.folder)}
+    [tuned] = uf.run(load_experiment("translation"), **options, **pairs, **plain)
+    assert (tuned.lineage["tokenizers"], tuned.lineage["heads"]) == (["en-de"], ["en-de"])
+    for recipe, settings in (
+        ("translation", {"examples": 13, "data": "multi30k"}),
+        ("pretrain", {"languages": ("en",), "data": "embedded"}),
+        ("pretrain", {"languages": ("en",), "data": "movie_reviews"}),
+    ):
+        with pytest.raises(uf.InputError, match=r"examples=13|languages=en"):
+            build(recipe, **SMALL, **settings)
+
+
+def test_number_of_pairs_is_drawn_in_each_direction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    multi30k(tmp_path / "multi30k")
+    monkeypatch.setenv("UNIFIER_DATA", str(tmp_path))
+    settings: dict[str, Any] = {"data": "multi30k", "source": "en", "target": "de,fr", "examples": 4, "vocabulary": 300}
+    train = only_task(build("translation", **SMALL, **settings)).source.split("train")
+    texts = [str(example_of(train[k]).input).partition(" ")[2] for k in range(len(train))]
+    assert texts[:4] == texts[4:] != [f"train.en.gz {k}" for k in range(4)]
 
 
 def test_subset_of_labels_has_the_given_size() -> None:

@@ -3,8 +3,10 @@
 import hashlib
 import inspect
 import pickle
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, final, overload
 
@@ -112,6 +114,12 @@ def open_split(source: Source, name: SplitName) -> Sequence[Example]:
     return items if isinstance(items, Examples) else _ExampleView(items)
 
 
+def concatenate(parts: Sequence[Sequence[Example]]) -> Examples[int]:
+    """Return the examples of several splits, one split after the other."""
+    starts = [0, *accumulate(map(len, parts))]
+    return Examples(range(starts[-1]), partial(_read_part, parts, starts), partial(_describe_part, parts, starts))
+
+
 class LabeledFile(NamedTuple):
     """The input file and the target of one example."""
 
@@ -195,6 +203,20 @@ class Subset:
         return digest and hashlib.sha256(f"{digest} {self._share} {self._seed}".encode()).hexdigest()
 
 
+def draw_examples(source: Source, examples: int) -> Subset:
+    """Return a source with a number of training examples, drawn at random.
+
+    Raises:
+        InputError: The number is below 1, or larger than the number of training examples.
+    """
+    count = len(source.split("train"))
+    if not 1 <= examples <= count:
+        raise InputError(
+            f"examples={examples}: give from 1 to {count}, the number of training examples of {name_of(source)}"
+        )
+    return Subset(source, examples / count)
+
+
 @final
 class _ExampleView(Sequence[Example]):
     """A view of a map-style data set that converts each item to an Example, and has all attributes of the data set."""
@@ -249,6 +271,16 @@ def _read_pixels(pixels: NDArray[np.uint8], targets: Sequence[Any], index: int) 
 
 def _describe_picture(file: Path, index: int) -> str:
     return f"{file}, picture {index + 1}"
+
+
+def _read_part(parts: Sequence[Sequence[Example]], starts: Sequence[int], index: int) -> Example:
+    k = bisect_right(starts, index) - 1
+    return parts[k][index - starts[k]]
+
+
+def _describe_part(parts: Sequence[Sequence[Example]], starts: Sequence[int], index: int) -> str:
+    k = bisect_right(starts, index) - 1
+    return describe_example(parts[k], index - starts[k])
 
 
 def _read_file(read: Callable[[Path], Any], file: LabeledFile) -> Example:

@@ -47,6 +47,7 @@ from .number_table import NumberTable as NumberTable
 from .parallel_text import ParallelText as ParallelText
 from .parallel_text import WithExtraPairs as WithExtraPairs
 from .plain_text import MovieReviews as MovieReviews
+from .plain_text import Multi30kSentences as Multi30kSentences
 from .plain_text import SQuADContexts as SQuADContexts
 from .plain_text import TextFile as TextFile
 from .plain_text import WikiArticles as WikiArticles

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Literal, get_args
 
 from unifier.data.arrow_files import PARQUET, SAVED, find_split_files, has_column
-from unifier.data.dataset import Subset
+from unifier.data.dataset import draw_examples
 from unifier.data.packed import PackedSource
 from unifier.data.source import LabeledSource
 from unifier.datasets.abc_tunes import NottinghamTunes
@@ -27,8 +27,16 @@ from unifier.datasets.long_text import LongTextFile, LongWikiArticles, TinyShake
 from unifier.datasets.midi_folder import MidiFolder
 from unifier.datasets.mnist import MNIST
 from unifier.datasets.movielens import MovieLensSmall
+from unifier.datasets.multi30k import MULTI30K_LANGUAGES
 from unifier.datasets.nuclei import OBJECT_LABELS, MaskFolder, Nuclei
-from unifier.datasets.plain_text import MovieReviews, PlainText, SQuADContexts, TextFile, WikiArticles
+from unifier.datasets.plain_text import (
+    MovieReviews,
+    Multi30kSentences,
+    PlainText,
+    SQuADContexts,
+    TextFile,
+    WikiArticles,
+)
 from unifier.datasets.polyphonic_music import Collection, PolyphonicMusic
 from unifier.datasets.protein_ss import ProteinSS
 from unifier.datasets.question_answering import AnswerKind, QuestionFile, SQuADDev
@@ -173,13 +181,7 @@ def create_image_dataset(
             raise InputError(f"size={size}: {data} has pictures of size={packed}; give the same size, or pack again")
         return source
     if examples is not None:
-        source = create_image_dataset(data, fold=fold, size=size, allow_outside=allow_outside)
-        count = len(source.split("train"))
-        if not 1 <= examples <= count:
-            raise InputError(
-                f"examples={examples}: give from 1 to {count}, the number of training images of {source.name}"
-            )
-        return Subset(source, examples / count)
+        return draw_examples(create_image_dataset(data, fold=fold, size=size, allow_outside=allow_outside), examples)
     if data.startswith((*TABLES, TORCHVISION)):
         refuse_settings(data, fold=fold)
         if data.startswith(TORCHVISION):
@@ -267,13 +269,21 @@ def create_text_dataset(data: str, *, text: str | None = None, label: str | None
     return TEXT_DATASETS[data]()
 
 
-def create_plain_text_dataset(data: str, *, words: int) -> PlainText:
+def create_plain_text_dataset(data: str, *, words: int, languages: Sequence[str] = ()) -> PlainText:
     """Create a data set of plain texts from its name, or from the path of a text file.
 
     Args:
         data: A name in `PLAIN_TEXT_DATASETS`, or the path of your own text file in UTF-8.
         words: Number of words of an example.
+        languages: Languages of the sentences of multi30k. () means all languages.
+
+    Raises:
+        InputError: `data` is neither a name nor an existing path, or it has no choice of languages.
     """
+    if data == Multi30kSentences.name:
+        return Multi30kSentences(languages or MULTI30K_LANGUAGES, words=words)
+    if languages:
+        raise InputError(f"languages={','.join(languages)}: only data={Multi30kSentences.name} has languages")
     if data.startswith(TABLES):
         return ArrowTexts(data, words=words)
     if data not in PLAIN_TEXT_DATASETS:

@@ -1,13 +1,11 @@
 """Sentence pairs of several pairs of languages, each after the code of its output language."""
 
 import hashlib
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import accumulate
 from typing import final
 
-from unifier.data.dataset import Examples, open_split
+from unifier.data.dataset import Examples, concatenate, open_split
 from unifier.data.inputs import TextReader
 from unifier.data.source import NO_SCORE_RANGE, Example, ScoreRange, Source, SplitName, describe_example, name_of
 from unifier.heads.grouped_text import GroupedText
@@ -36,10 +34,12 @@ class LanguagePairs:
 
     def split(self, name: SplitName) -> Examples[int]:
         """Return the pairs of one split, or raise InputError later for a text that contains a code."""
-        parts = [open_split(source, name) for source in self._pairs.values()]
-        starts = [0, *accumulate(map(len, parts))]
-        read = partial(_read, parts, starts, tuple(self._pairs), self.codes)
-        return Examples(range(starts[-1]), read, partial(_describe, parts, starts))
+        parts = list[Examples[int]]()
+        for direction, source in self._pairs.items():
+            pairs = open_split(source, name)
+            read = partial(_read, pairs, direction, self.codes)
+            parts.append(Examples(range(len(pairs)), read, partial(describe_example, pairs)))
+        return concatenate(parts)
 
     @property
     def sha256(self) -> str | None:
@@ -77,19 +77,8 @@ def coded_text(code: str, text: str, codes: Sequence[str], place: str) -> Marked
     return MarkedText(f"{code} {text}")
 
 
-def _read(
-    parts: Sequence[Sequence[Example]],
-    starts: Sequence[int],
-    directions: Sequence[Direction],
-    codes: tuple[str, ...],
-    index: int,
-) -> Example:
-    k = bisect_right(starts, index) - 1
-    (source, target), example = directions[k], parts[k][index - starts[k]]
-    text = coded_text(language_code(target), example.input, codes, _describe(parts, starts, index))
-    return Example(text, GroupedText(example.target, (f"{source}-{target}",), target))
-
-
-def _describe(parts: Sequence[Sequence[Example]], starts: Sequence[int], index: int) -> str:
-    k = bisect_right(starts, index) - 1
-    return describe_example(parts[k], index - starts[k])
+def _read(pairs: Sequence[Example], direction: Direction, codes: tuple[str, ...], index: int) -> Example:
+    source, target = direction
+    text, translation = pairs[index]
+    coded = coded_text(language_code(target), text, codes, describe_example(pairs, index))
+    return Example(coded, GroupedText(translation, (f"{source}-{target}",), target))

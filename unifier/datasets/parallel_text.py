@@ -6,14 +6,14 @@ Additional pairs may be translations by a trained model, or pairs from other fil
 import hashlib
 import sys
 from collections.abc import Iterator, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast, final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unifier.data.dataset import Examples, open_split
+from unifier.data.dataset import Examples, concatenate, open_split
 from unifier.data.readers import hash_files
 from unifier.data.source import (
     NO_SCORE_RANGE,
@@ -22,7 +22,6 @@ from unifier.data.source import (
     ScoreRange,
     Source,
     SplitName,
-    describe_example,
     name_of,
 )
 from unifier.data.splits import hold_out_rows
@@ -248,9 +247,7 @@ class WithExtraPairs:
         examples = open_split(self._source, name)
         if name != "train":
             return examples
-        extra = self._extra.cleaned_pairs
-        locate = partial(_describe_concatenated, examples, extra)
-        return Examples(range(len(examples) + len(extra)), partial(_read_concatenated, examples, extra), locate)
+        return concatenate([examples, self._extra.cleaned_pairs])
 
     @property
     def sha256(self) -> str | None:
@@ -263,13 +260,3 @@ class WithExtraPairs:
         """The number of dropped pairs of both sources for each reason."""
         counts, extra = getattr(self._source, "dropped", None) or dict[str, int](), self._extra.dropped
         return {reason: counts.get(reason, 0) + extra.get(reason, 0) for reason in counts | extra}
-
-
-def _read_concatenated(examples: Sequence[Example], extra: Sequence[Example], index: int) -> Example:
-    return examples[index] if index < len(examples) else extra[index - len(examples)]
-
-
-def _describe_concatenated(examples: Sequence[Example], extra: Sequence[Example], index: int) -> str:
-    if index < len(examples):
-        return describe_example(examples, index)
-    return describe_example(extra, index - len(examples))

@@ -2,8 +2,9 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple, final
 
@@ -12,6 +13,7 @@ from unifier.data.download import RemoteFile, ensure_files, require_file
 from unifier.data.readers import hash_files, read_archive, read_lines
 from unifier.data.source import SPLITS, Example, SplitName, data_folder
 from unifier.datasets.class_folders import task_name
+from unifier.datasets.multi30k import MULTI30K_FILES, MULTI30K_HOME, MULTI30K_LANGUAGES
 from unifier.datasets.question_answering import read_questions, squad_file
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
@@ -34,6 +36,9 @@ WIKI_FILE = "wiki_articles.txt.gz"
 
 TITLE = re.compile(r"= (.+) =")
 """The line before an article."""
+
+MULTI30K_STEMS: Mapping[SplitName, str] = {"train": "train", "val": "val", "test": "test_2016_flickr"}
+"""The names of Multi30k's files, without the language."""
 
 NUM_HELD_OUT = 5
 """Number of articles of val, and of articles of test, at the end of the file."""
@@ -78,6 +83,10 @@ class PlainText(ABC):
     def _documents(self) -> Iterator[Document]:
         """Yield the documents in a fixed order."""
 
+    def _files(self) -> Sequence[Path]:
+        """Return the files with texts, which are the file itself, or files in a folder."""
+        return [self._file]
+
     def split(self, name: SplitName) -> Examples[Piece]:
         """Return the pieces of one split, in the order of the documents.
 
@@ -92,8 +101,8 @@ class PlainText(ABC):
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of the file."""
-        return hash_files({self._file.name: self._file})
+        """The hash of the files."""
+        return hash_files({file.name: file for file in self._files()})
 
     @cached_property
     def _pieces(self) -> dict[SplitName, list[Piece]]:
@@ -192,6 +201,40 @@ class SQuADContexts(PlainText):
         contexts = dict.fromkeys((row.split, row.context) for row in read_questions(self._file))
         for number, (split, context) in enumerate(contexts, start=1):
             yield Document(check_choice("split", split, SPLITS), f"paragraph {number}, ", context.split())
+
+
+@final
+class Multi30kSentences(PlainText):
+    """The sentences of Multi30k in several languages, one language after the other, without their translations.
+
+    Each sentence is a document. Val and test are those of Multi30k.
+
+    Source: see `Multi30k`.
+    """
+
+    name = "multi30k"
+
+    def __init__(
+        self, languages: Sequence[str] = MULTI30K_LANGUAGES, *, words: int = 64, data: str | Path | None = None
+    ) -> None:
+        """Choose the languages, the number of words of a piece, and the folder of the data set (see `data_folder`)."""
+        super().__init__(words)
+        self._languages = [check_choice("languages", language, MULTI30K_LANGUAGES) for language in languages]
+        self._data = data
+
+    def _find_file(self) -> Path:
+        names = [f"{stem}.{language}.gz" for stem in MULTI30K_STEMS.values() for language in self._languages]
+        return ensure_files(self.name, MULTI30K_HOME, {name: MULTI30K_FILES[name] for name in names}, self._data)
+
+    def _files(self) -> Sequence[Path]:
+        names = (f"{stem}.{language}.gz" for stem in MULTI30K_STEMS.values() for language in self._languages)
+        return [self._file / name for name in names]
+
+    def _documents(self) -> Iterator[Document]:
+        for language, (part, stem) in product(self._languages, MULTI30K_STEMS.items()):
+            name = f"{stem}.{language}.gz"
+            for number, line in enumerate(read_lines(self._file / name), start=1):
+                yield Document(part, f"{name}, line {number}, ", line.split())
 
 
 @final
