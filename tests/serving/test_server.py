@@ -261,6 +261,10 @@ def test_explanation_of_a_text(model: Model, address: str) -> None:
         assert probabilities == sorted(probabilities, reverse=True)
         assert sum(step["attention"]) == pytest.approx(1, abs=0.01)
         assert len(step["attention"]) == len(prediction["tokens"])
+    assert prediction["heads"][0]["name"] == "trunk 1"
+    for layer in prediction["heads"]:
+        assert np.shape(layer["heads"])[1:] == (len(layer["queries"]), len(layer["keys"]))
+        np.testing.assert_allclose(np.sum(layer["heads"], -1), 1, atol=0.02)
 
 
 def test_score_of_a_greedy_text_is_the_mean_of_its_steps(model: Model) -> None:

@@ -1,12 +1,20 @@
 """The attention heads of a trunk and of a task's head: their names, their weights, and passes without one of them."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from unifier.heads.text_generation import AttentiveTextHead
+from unifier.network import TaskModules
 from unifier.nn.attention import Attention
+from unifier.trunks.trunk import Trunk
+from unifier_tokenizers import PretrainedTextTokenizer, SubwordTokenizer, Tokens, Units
+from unifier_tokenizers.text import EOS
 
 HEAD_PARTS = ("trunk", "decoder", "cross")
 """The parts of a model with attention heads. `AttentionHead` explains the parts."""
@@ -22,6 +30,26 @@ class AttentionHead(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.part} {self.layer}.{self.head}"
+
+
+class LayerAttention(NamedTuple):
+    """The attention weights of one layer, for one example."""
+
+    part: str
+    """See `AttentionHead`."""
+    layer: int
+    """See `AttentionHead`."""
+    queries: Sequence[str]
+    """The text of each token that attends. Tokens without text have no entries."""
+    keys: Sequence[str]
+    """The text of each token that receives attention. Tokens without text have no entries."""
+    weights: NDArray[np.floating]
+    """The weights (H, queries, keys) of the heads."""
+
+    @property
+    def has_words(self) -> bool:
+        """True if every token has a text."""
+        return (len(self.queries), len(self.keys)) == self.weights.shape[1:]
 
 
 def attention_layers(trunk: nn.Module, head: nn.Module) -> dict[tuple[str, int], Attention]:
@@ -69,6 +97,41 @@ def recorded_attention(layers: Mapping[tuple[str, int], Attention]) -> Generator
             stack.callback(layer.register_forward_pre_hook(before, with_kwargs=True).remove)
             stack.callback(layer.register_forward_hook(after).remove)
         yield weights
+
+
+def attention_of_heads(
+    trunk: Trunk, parts: TaskModules, units: Units, tokens: Tokens, text: str = ""
+) -> list[LayerAttention]:
+    """Return the attention weights of each layer for one input, or no layer for a model without attention heads.
+
+    Args:
+        trunk: The trunk.
+        parts: The tokenizer and the head of the task.
+        units: The encoded input.
+        tokens: The embedded input (1, D, N).
+        text: The text that a head generated for the input, or the text of the target.
+    """
+    head, tokenizer = parts.head, parts.tokenizer
+    layers = attention_layers(trunk, head)
+    names: dict[str, list[str]] = {"trunk": [], "decoder": []}
+    if isinstance(tokenizer, SubwordTokenizer | PretrainedTextTokenizer):
+        names["trunk"] = tokenizer.vocabulary.tokens(units.values.tolist())
+    with recorded_attention(layers) as recorded:
+        output = head.run_trunk(trunk, tokens)
+        if isinstance(head, AttentiveTextHead):
+            ids = head.vocabulary.encode(text) if text else []
+            head.alignment(output, torch.tensor([ids], dtype=torch.long, device=tokens.matrix.device))
+            names["decoder"] = head.vocabulary.tokens([*ids, EOS])
+    return [
+        LayerAttention(
+            part,
+            layer,
+            names["trunk" if part == "trunk" else "decoder"],
+            names["decoder" if part == "decoder" else "trunk"],
+            weights[0].float().cpu().numpy(),
+        )
+        for (part, layer), weights in sorted(recorded.items(), key=lambda item: HEAD_PARTS.index(item[0][0]))
+    ]
 
 
 @contextmanager

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from unifier.analysis.activations import has_input_attention, received_attention
+from unifier.analysis.attention_heads import attention_of_heads
 from unifier.data.dataloader import Batch
 from unifier.heads.generation import topk
 from unifier.heads.text_generation import AttentiveTextHead, TextGenerationHead
@@ -30,6 +32,9 @@ from unifier_tokenizers.text import BOS, EOS
 MAX_EXPLAINED_TOKENS = 1024
 """Maximum number of tokens of an input whose attention is computed. The weights of a layer are quadratic in memory."""
 
+MAX_HEAD_WORDS = 24
+"""Maximum number of tokens of a text whose attention is returned for each head."""
+
 NUM_CANDIDATES = 5
 """Number of likely next tokens in each step of a generated text."""
 
@@ -49,6 +54,21 @@ class InputAttention:
     """The numbers of rows and columns of a picture's patches. The patches are sorted by row."""
     box: tuple[float, float, float, float] | None = None
     """The area of a picture's patches in pixels: left, top, right, bottom."""
+
+
+@final
+@dataclass(frozen=True)
+class LayerLines:
+    """The attention between the tokens of texts, for each head of a layer."""
+
+    name: str
+    """The part and the number of the layer. See `AttentionHead`."""
+    queries: list[str]
+    """The tokens that attend."""
+    keys: list[str]
+    """The tokens that receive attention."""
+    heads: list[list[list[float]]]
+    """The weights (heads, queries, keys)."""
 
 
 class TokenStep(NamedTuple):
@@ -112,6 +132,29 @@ def explain_attention(model: Model, task: str, units: Units, text: str = "") -> 
         return InputAttention(values, seconds=_rounded(tokenizer.position_values(units)[0, located]))
     grid = tokenizer.patch_grid(units)
     return InputAttention(values, grid=grid[:2], box=grid[2:])
+
+
+def explain_heads(model: Model, task: str, units: Units, text: str) -> list[LayerLines]:
+    """Return the attention between tokens for each layer, or no layer if an input has no words or is too long.
+
+    Args:
+        model: The model.
+        task: The name of the task.
+        units: The encoded input.
+        text: The text that the head generated for the input, or "" for other heads.
+    """
+    if units.values.shape[-1] > MAX_HEAD_WORDS:
+        return []
+    with model.inference_mode():
+        tokens = embed_units(model, task, units)
+        found = attention_of_heads(model.network.trunk, model.tasks[task], units, tokens, text)
+    return [
+        LayerLines(
+            f"{each.part} {each.layer}", [*each.queries], [*each.keys], np.round(each.weights.astype(float), 3).tolist()
+        )
+        for each in found
+        if each.has_words and max(each.weights.shape[1:]) <= MAX_HEAD_WORDS
+    ]
 
 
 def explain_texts(model: Model, task: str, units: Units, num_texts: int) -> list[ExplainedText]:

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from numpy.typing import NDArray
 
+from unifier.analysis.attention_heads import LayerAttention
 from unifier.report.plot_attention import BLUE, drawing, transparent_colors
 
 MAX_HEADS = 8
@@ -20,21 +20,6 @@ MIN_WEIGHT = 0.05
 
 PANEL, WORD = 1.5, 0.14
 """Width of a panel, and height of a word, in inches."""
-
-
-class LayerAttention(NamedTuple):
-    """The attention weights of one layer, for one example."""
-
-    part: str
-    """See `AttentionHead`."""
-    layer: int
-    """See `AttentionHead`."""
-    queries: Sequence[str]
-    """The text of each token that attends. Tokens without text have no entries."""
-    keys: Sequence[str]
-    """The text of each token that receives attention. Tokens without text have no entries."""
-    weights: NDArray[np.floating]
-    """The weights (H, queries, keys) of the heads."""
 
 
 def draw_head_lines(path: Path, layers: Sequence[LayerAttention]) -> None:

@@ -4,7 +4,7 @@ from typing import Any, final
 
 from pydantic import BaseModel, Field
 
-from unifier.inference.explain import ExplainedText, InputAttention
+from unifier.inference.explain import ExplainedText, InputAttention, LayerLines
 
 
 @final
@@ -60,6 +60,7 @@ class Prediction(BaseModel):
     text: str | None = Field(default=None, description="The answer of a task without labels.")
     mask: MaskAnswer | None = Field(default=None, description="The mask of a task that segments pictures.")
     attention: InputAttention | None = Field(default=None, description="The attention that each token receives.")
+    heads: list[LayerLines] | None = Field(default=None, description="The attention of each layer and head.")
     size: tuple[int, int] | None = Field(default=None, description="Width and height of the prepared picture.")
     tokens: list[str] | None = Field(default=None, description="The tokens of the input text.")
     texts: list[ExplainedText] | None = Field(default=None, description="The best texts with their steps, best first.")

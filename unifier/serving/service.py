@@ -16,7 +16,7 @@ from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import describe_labels
-from unifier.inference.explain import explain_attention, explain_texts
+from unifier.inference.explain import explain_attention, explain_heads, explain_texts
 from unifier.inference.model import Model
 from unifier.inference.predict import answers_of
 from unifier.inference.stream import encode_input
@@ -187,6 +187,9 @@ class PredictionService:
                 prediction.tokens = task.tokenizer.words(text)
             if isinstance(head, TextGenerationHead):
                 prediction.texts = explain_texts(self.model, job.task, units, NUM_TEXTS)
+            if prediction.tokens:
+                best = prediction.texts[0].text if prediction.texts else ""
+                prediction.heads = explain_heads(self.model, job.task, units, best)
         return prediction
 
 

@@ -8,13 +8,13 @@ import torch
 
 from unifier.analysis.activations import has_input_attention, received_attention
 from unifier.analysis.attention import split_words, word_attention
-from unifier.analysis.attention_heads import HEAD_PARTS, attention_layers, recorded_attention
+from unifier.analysis.attention_heads import attention_of_heads
 from unifier.heads.text_generation import AttentiveTextHead
 from unifier.network import TaskModules
 from unifier.report.plot_attention import DRAWN_TOKENIZERS, draw_alignment, draw_received
-from unifier.report.plot_heads import LayerAttention, draw_head_lines, draw_head_matrices
+from unifier.report.plot_heads import draw_head_lines, draw_head_matrices
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers import PretrainedTextTokenizer, SubwordTokenizer, Tokens, Units
+from unifier_tokenizers import SubwordTokenizer, Tokens, Units
 from unifier_tokenizers.text import EOS
 
 MAX_HEAD_TOKENS = 256
@@ -95,32 +95,9 @@ def draw_attention_heads(
         lines: Draw lines between words instead of matrices, if the input is a text of at most `MAX_LINE_TOKENS`
             tokens. A figure with lines takes seconds.
     """
-    head, tokenizer = parts.head, parts.tokenizer
-    layers = attention_layers(trunk, head)
-    if not layers or tokens.mask.shape[1] > MAX_HEAD_TOKENS:
+    if tokens.mask.shape[1] > MAX_HEAD_TOKENS or not (found := attention_of_heads(trunk, parts, units, tokens, text)):
         return
-    words = isinstance(tokenizer, SubwordTokenizer | PretrainedTextTokenizer)
-    names = {"trunk": tokenizer.vocabulary.tokens(units.values.tolist()) if words else []}
-    with recorded_attention(layers) as recorded:
-        output = head.run_trunk(trunk, tokens)
-        if isinstance(head, AttentiveTextHead):
-            ids = head.vocabulary.encode(text) if text else []
-            head.alignment(output, torch.tensor([ids], dtype=torch.long, device=tokens.matrix.device))
-            names["decoder"] = head.vocabulary.tokens([*ids, EOS])
-    found = [
-        LayerAttention(
-            part,
-            layer,
-            names.get("trunk" if part == "trunk" else "decoder", []),
-            names["decoder" if part == "decoder" else "trunk"],
-            recorded[part, layer][0].float().cpu().numpy(),
-        )
-        for part in HEAD_PARTS
-        for other, layer in recorded
-        if other == part
-    ]
-    has_words = all((len(each.queries), len(each.keys)) == each.weights.shape[1:] for each in found)
-    if lines and has_words and max(max(each.weights.shape[1:]) for each in found) <= MAX_LINE_TOKENS:
+    if lines and all(each.has_words and max(each.weights.shape[1:]) <= MAX_LINE_TOKENS for each in found):
         draw_head_lines(path, found)
     else:
         draw_head_matrices(path, found)
