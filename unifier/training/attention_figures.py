@@ -12,7 +12,7 @@ from unifier.analysis.attention_heads import attention_of_heads
 from unifier.heads.text_generation import AttentiveTextHead
 from unifier.network import TaskModules
 from unifier.report.plot_attention import DRAWN_TOKENIZERS, draw_alignment, draw_received
-from unifier.report.plot_heads import draw_head_lines, draw_head_matrices
+from unifier.training.head_figures import draw_head_lines, draw_head_matrices
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import SubwordTokenizer, Tokens, Units
 from unifier_tokenizers.text import EOS
