@@ -61,6 +61,7 @@ from unifier_tokenizers import (
 from unifier_tokenizers.audio import AudioTokenizer
 from unifier_tokenizers.errors import check_choice, check_share
 from unifier_tokenizers.normalization import Normalization
+from unifier_tokenizers.positions import PositionKind
 from unifier_tokenizers.stems import StemKind
 from unifier_tokenizers.text import Level
 
@@ -104,7 +105,7 @@ class TrunkConfig:
     dropout: float = 0.1
     """Dropout probability in the trunk, the tokenizer and the decoder."""
     positions: Positions = "sinusoid"
-    """Positional encoding: sinusoid or learned (in the tokenizer), rotary (in a transformer), or none."""
+    """Positional encoding: sinusoid, learned or concat (a quarter of the rows), rotary (in a transformer), or none."""
     drop_path: float = 0.0
     """Probability that training skips the last block; the probability is smaller for earlier blocks."""
     qk_norm: bool = False
@@ -121,7 +122,7 @@ class TrunkConfig:
     """Factor of the distance between the tokens of a convolution, from layer to layer; 2 is as in WaveNet."""
 
     @property
-    def input_positions(self) -> Literal["sinusoid", "learned", "none"]:
+    def input_positions(self) -> PositionKind:
         """The positional encoding that the tokenizer adds."""
         return input_positions(self.positions)
 

@@ -47,6 +47,17 @@ def test_learned_vector_per_coordinate() -> None:
     assert len({tuple(vector.tolist()) for vector in vectors.T}) == 4
 
 
+@pytest.mark.parametrize("axes", [1, 2])
+def test_concat_holds_positions_in_a_quarter_of_the_rows(axes: int) -> None:
+    encoding, columns = PositionalEncoding("concat", 32, ()), torch.randn(2, 32, N)
+    positions = torch.randint(0, 9, (2, axes, N))
+    encoded = encoding(columns, positions)
+    assert torch.equal(encoded[:, :24], columns[:, :24])
+    assert torch.equal(encoded[:, 24:], sinusoidal_encoding(positions, 8))
+    with pytest.raises(InputError, match=f"concat .*divisible by {8 * axes}.* {D}"):
+        PositionalEncoding("concat", D, ())(torch.randn(2, D, N), positions)
+
+
 @pytest.mark.parametrize("kind", ["sinusoid", "learned"])
 def test_shared_positions_encoded_once(kind: PositionKind, monkeypatch: pytest.MonkeyPatch) -> None:
     encoding, columns = PositionalEncoding(kind, D, (5, 5)), torch.randn(3, D, N)

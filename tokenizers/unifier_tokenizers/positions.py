@@ -10,7 +10,11 @@ from torch import Tensor, nn
 from unifier_tokenizers.errors import InputError, check_choice
 from unifier_tokenizers.tokens import is_batch_constant
 
-PositionKind = Literal["none", "sinusoid", "learned"]
+PositionKind = Literal["none", "sinusoid", "learned", "concat"]
+"""The kinds of positional encoding of a tokenizer."""
+
+CONCAT_SHARE = 4
+"""For "concat", one row of this many rows holds the position."""
 
 
 def sinusoidal_encoding(positions: Tensor, dim: int) -> Tensor:
@@ -49,14 +53,15 @@ def rope_frequencies(positions: Tensor, depth: int) -> Tensor:
 class PositionalEncoding(nn.Module):
     """Layer that adds an encoding of the positions to the tokens.
 
-    The encoding is 0, fixed sinusoids, or one learned vector for each coordinate of each axis.
+    The encoding is 0, fixed sinusoids, or one learned vector for each coordinate of each axis. With "concat", sinusoids
+    take the place of the last quarter of the rows, so the position and the content of a token have separate rows.
     """
 
     def __init__(self, kind: PositionKind, dim: int, lengths: tuple[int, ...]) -> None:
         """Create the encoding.
 
         Args:
-            kind: "none", "sinusoid" or "learned".
+            kind: "none", "sinusoid", "learned" or "concat".
             dim: D, the width of the tokens.
             lengths: The number of learned coordinates on each axis, for "learned" only.
         """
@@ -88,6 +93,8 @@ class PositionalEncoding(nn.Module):
             return columns
         if is_batch_constant(positions):  # If all examples have equal positions, encode the positions only once.
             positions = positions[:1]
+        if self.kind == "concat":
+            return self._concat(columns, positions)
         if self.kind == "sinusoid":
             encoded = sinusoidal_encoding(positions, self.dim).mT
         else:
@@ -95,3 +102,15 @@ class PositionalEncoding(nn.Module):
         # The terms are transposed before the sum, because summing the gradient of the tables along a strided axis is
         # slow.
         return (columns.mT + encoded.to(columns.dtype)).mT
+
+    def _concat(self, columns: Tensor, positions: Tensor) -> Tensor:
+        """Replace the last quarter of the rows of tokens (B, D, N) by sinusoids of positions (B or 1, A, N)."""
+        axes = positions.shape[1]
+        if self.dim % (2 * CONCAT_SHARE * axes):
+            raise InputError(
+                f"positions=concat with {axes} axes needs a dim divisible by {2 * CONCAT_SHARE * axes}, "
+                f"but dim is {self.dim}"
+            )
+        encoded = sinusoidal_encoding(positions, self.dim // CONCAT_SHARE).mT.to(columns.dtype)
+        content = columns.mT[..., : self.dim - encoded.shape[2]]
+        return torch.cat([content, encoded.expand(len(columns), -1, -1)], 2).mT
