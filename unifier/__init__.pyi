@@ -4,6 +4,7 @@ from . import datasets as datasets
 from . import options as options
 from .cli import run_this_file as run_this_file
 from .comparison import Comparison as Comparison
+from .data.conformance import check_source as check_source
 from .data.dataloader import Augmentation as Augmentation
 from .data.dataloader import Batch as Batch
 from .data.dataloader import Objective as Objective
@@ -17,6 +18,7 @@ from .experiment import Training as Training
 from .experiment import fitted as fitted
 from .heads.classification import ClassificationHead as ClassificationHead
 from .heads.classification import TaggingHead as TaggingHead
+from .heads.conformance import check_head as check_head
 from .heads.conv_decoder import ConvDecoderHead as ConvDecoderHead
 from .heads.ctc import CTCHead as CTCHead
 from .heads.detection import Boxes as Boxes

@@ -292,6 +292,11 @@ def make_parser() -> argparse.ArgumentParser:
     clean.add_argument("--yes", action="store_true", help="delete all entries of the cache")
     clean.set_defaults(act=act_clean)
 
+    new = commands.add_parser("new", help="write a small package with a tokenizer, a head or a source of your own")
+    new.add_argument("kind", choices=("tokenizer", "head", "source"), help="the kind of part")
+    new.add_argument("name", metavar="NAME", help="the name of the package, such as my_series")
+    new.set_defaults(act=act_new)
+
     export = commands.add_parser("export", help="write a trained model into a new folder, which works anywhere")
     export.add_argument("model", metavar="RUN", help="the folder of a run or of a model")
     export.add_argument("folder", metavar="DIR", type=Path, help="the new folder")
@@ -766,6 +771,13 @@ def act_clean(options: argparse.Namespace) -> None:
         _print_line(f"deleted {cache.entries - left.entries:,} entries, {(cache.size - left.size) / 1e6:,.1f} MB")
     elif cache.entries:
         _print_line("to delete them, run unifier clean --yes; a later run encodes its data again")
+
+
+def act_new(options: argparse.Namespace) -> None:
+    """Write a package, and print its folder."""
+    from unifier.inference.new_package import write_package
+
+    _print_line(write_package(options.kind, options.name))
 
 
 def act_export(options: argparse.Namespace) -> None:

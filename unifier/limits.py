@@ -20,6 +20,7 @@ MIN_GIBIBYTES = {
     "report": 1,
     "runs": 5,
     "clean": 5,
+    "new": 5,
     "pack": 8,
     "export": 5,
     "predict": 5,
