@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 from tests.small_models import LABELS, SOUND, VOCABULARY, D, save_model, small_model
-from unifier import ClassificationHead, Model, PatchTokenizer
+from unifier import ClassificationHead, MaskedReconstructionHead, Model, PatchTokenizer
 from unifier.cli import main
 from unifier.data.inputs import ImageReader
 from unifier.inference import stream
@@ -217,6 +217,16 @@ def test_wrong_use_is_one_line(
     assert out == "" or out.count("\n") == 1
     assert err.count("\n") == 1
     assert named in err
+
+
+def test_task_without_predictions_is_refused_before_the_header(
+    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = save_model(tmp_path, hidden=(PatchTokenizer(D), MaskedReconstructionHead(16 * 16 * 3, D)))
+    assert main(["predict", model, str(pictures), "--bad-inputs", "skip"]) == 2
+    out, err = capsys.readouterr()
+    assert "hidden" in err
+    assert (out, err.count("\n")) == ("", 1)
 
 
 def test_tasks_are_listed_if_none_is_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,8 +23,8 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from tests.serving.conftest import make_model, picture, running, sound
-from tests.small_models import LABELS
-from unifier import Model
+from tests.small_models import LABELS, D, small_model
+from unifier import MaskedReconstructionHead, Model, PatchTokenizer
 from unifier.cli import main
 from unifier.data.inputs import AudioReader, ImageReader
 from unifier.inference.explain import explain_attention, explain_texts
@@ -32,6 +32,7 @@ from unifier.inference.stream import encode_input
 from unifier.models.folder import StoredModel, write_model
 from unifier.serving.batching import Batcher
 from unifier.serving.server import ServerOptions, create_app, listen
+from unifier.serving.service import PredictionService
 from unifier_tokenizers import InputError
 
 pytestmark = pytest.mark.extras
@@ -381,6 +382,18 @@ def test_wrong_use_is_one_line(
     out, err = capsys.readouterr()
     assert named in err
     assert (out, err.count("\n")) == ("", 1)
+
+
+def test_task_without_predictions_is_not_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hidden = PatchTokenizer(D), MaskedReconstructionHead(16 * 16 * 3, D)
+    alone, both = small_model(hidden=hidden), small_model("text", hidden=hidden)
+    assert main(["serve", save(tmp_path, Model(alone, Path("model"))), "--port", "0"]) == 2
+    out, err = capsys.readouterr()
+    assert "hidden" in err
+    assert (out, err.count("\n")) == ("", 1)
+    service = PredictionService(Model(both, Path("model")))
+    assert service.kinds == {"text": "text"}
+    service.close()
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,9 @@ class Head(Configurable, nn.Module, ABC):
     For example, "<mask>" in such a text is a gap. The texts of training are ordinary texts (see `MarkedText`).
     """
 
+    missing_prediction: str = ""
+    """The reason why a new input has no prediction, in words. "" means that `predict` answers every input."""
+
     task_tag: str = ""
     """The kind of task in the tags of W&B and of the hub, such as "classification". "" means the name of the class."""
 

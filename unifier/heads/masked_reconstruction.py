@@ -51,6 +51,10 @@ class MaskedReconstructionHead(Head):
 
     lower_is_better = frozenset({"mse"})
     task_tag = "reconstruction"
+    missing_prediction = (
+        "a masked autoencoder predicts only hidden patches of its training objective: use `unifier embed` for "
+        "vectors of inputs, or train a head for your task with start=RUN"
+    )
 
     def __init__(
         self,
@@ -135,10 +139,7 @@ class MaskedReconstructionHead(Head):
 
     def predict(self, tokens: Tokens) -> list[Any]:
         """Raise InputError, because an input without hidden tokens has nothing to predict."""
-        raise InputError(
-            "a masked autoencoder predicts only hidden patches of its training objective: use `unifier embed` for "
-            "vectors of inputs, or train a head for your task with start=RUN"
-        )
+        raise InputError(self.missing_prediction)
 
     def evaluate(self, tokens: Tokens, target: Tensor) -> list[Tensor]:
         """Return a tensor of three sums per example, in float64.

@@ -177,10 +177,12 @@ def write_predictions(model: Model, task: str, paths: Sequence[str], out: TextIO
         options: The options of the output.
 
     Raises:
-        InputError: The head has no probabilities but `top_k` is given, the model has no attention but `attention` is
-            given, or an input cannot be read.
+        InputError: The head has no predictions, the head has no probabilities but `top_k` is given, the model has no
+            attention but `attention` is given, or an input cannot be read.
     """
     head, reader = model.tasks[task].head, model.tasks[task].reader
+    if head.missing_prediction:
+        raise InputError(f"the task {task} has no predictions: {head.missing_prediction}")
     if options.top_k is not None and not isinstance(head, RANKED_HEADS):
         raise InputError(f"top_k={options.top_k}: the task {task} has no labels; leave out --top-k")
     figures = None

@@ -64,9 +64,13 @@ class PredictionService:
             task: The only task that is served. None serves all tasks whose inputs can be sent in a request.
 
         Raises:
-            InputError: The task is unknown, or none of the tasks reads texts, pictures or sounds.
+            InputError: The task is unknown, or none of the tasks reads texts, pictures or sounds and has predictions.
         """
         names = model.tasks if task is None else [model.choose_task(task)]
+        if all(model.tasks[name].head.missing_prediction for name in names):
+            reason = model.tasks[next(iter(names))].head.missing_prediction
+            raise InputError(f"the task {', '.join(names)} has no predictions: {reason}")
+        names = [name for name in names if not model.tasks[name].head.missing_prediction]
         kinds = {name: _kind(model.tasks[name].reader) for name in names}
         self.model, self.kinds = model, {name: kind for name, kind in kinds.items() if kind is not None}
         if not self.kinds:
