@@ -35,9 +35,9 @@ def genres(
     """Classify or tag sounds.
 
     Args:
-        data: embedded (rendered music), emotify, gtzan, fsdd, esc10, esc50, a folder of class folders, a CSV table, or
-            datasets:DIR or parquet:DIR.
-        target: Either genre (one class per sound), or tags (only for embedded, emotify and your own table).
+        data: embedded (rendered music), emotify, fma, gtzan, fsdd, esc10, esc50, a folder of class folders, a CSV
+            table, or datasets:DIR or parquet:DIR.
+        target: Either genre (one class per sound), or tags (for embedded, emotify, fma and your own table).
         fold: The fold that is tested: 0 to 4 for emotify, 1 to 5 for ESC, 0 to 5 for fsdd, or a fold of your own table.
         allow_outside: True if your own table or folder may name or link files outside. Give this only if you trust it.
     """

@@ -147,6 +147,7 @@ def test_tagging_metrics_equal_sklearn(levels: int | None) -> None:
     reference = expected[:, :4].numpy(), scores[:, :4].numpy()
     assert metrics["macro_auc"] == pytest.approx(roc_auc_score(*reference, average="macro"), rel=1e-5)
     assert metrics["map"] == pytest.approx(average_precision_score(*reference, average="macro"), rel=1e-5)
+    assert metrics["weighted_map"] == pytest.approx(average_precision_score(*reference, average="weighted"), rel=1e-5)
 
 
 def test_constant_tags_have_no_metric() -> None:

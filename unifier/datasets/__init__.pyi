@@ -24,6 +24,7 @@ from .factory import create_symbolic_music as create_symbolic_music
 from .factory import create_text_dataset as create_text_dataset
 from .factory import create_token_dataset as create_token_dataset
 from .factory import modality_of as modality_of
+from .fma import FMA as FMA
 from .fsdd import FSDD as FSDD
 from .fsdd import FSDDStrings as FSDDStrings
 from .grammar import GrammarPairs as GrammarPairs

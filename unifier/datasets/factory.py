@@ -19,6 +19,7 @@ from unifier.datasets.coded_texts import CodedTexts
 from unifier.datasets.digits import Digits
 from unifier.datasets.emotify import Emotify
 from unifier.datasets.esc import ESC
+from unifier.datasets.fma import FMA
 from unifier.datasets.fsdd import FSDD, SPEAKERS
 from unifier.datasets.gtzan import GTZAN
 from unifier.datasets.image_folder import ImageFolder
@@ -58,7 +59,7 @@ IMAGE_DATASETS: dict[str, Callable[[], LabeledSource]] = {
     "cifar10_jpg": partial(CIFAR10, jpeg=True),
 }
 
-AUDIO_DATASETS = ("embedded", "emotify", "gtzan", "fsdd", "esc10", "esc50")
+AUDIO_DATASETS = ("embedded", "emotify", "fma", "gtzan", "fsdd", "esc10", "esc50")
 
 TEXT_DATASETS: dict[str, Callable[[], LabeledSource]] = {"sst2": SST2, "trec": TREC}
 
@@ -225,14 +226,16 @@ def create_audio_dataset(
         refuse_settings(data, fold=fold, target="tags" if target == "tags" else None)
         return ArrowTable(data, "audio")
     if target == "tags" and data in ("gtzan", "fsdd", "esc10", "esc50"):
-        raise InputError(f"target=tags: {data} has one label per sound; give target=genre, or data=emotify")
-    if fold is not None and data in ("embedded", "gtzan"):
+        raise InputError(f"target=tags: {data} has one label per sound; give target=genre, or data=emotify or fma")
+    if fold is not None and data in ("embedded", "fma", "gtzan"):
         raise InputError(f"fold={fold}: {data} has no folds, so give no fold")
     match data:
         case "embedded":
             return SyntheticMusic(target=target)
         case "emotify":
             return Emotify(target, fold=0 if fold is None else fold)
+        case "fma":
+            return FMA(target)
         case "gtzan":
             return GTZAN()
         case "fsdd":

@@ -169,10 +169,11 @@ class TaggingHead(Head):
         ]
 
     def metrics(self, predictions: Sequence[Tensor], targets: Sequence[Iterable[str]]) -> dict[str, float]:
-        """Return the macro ROC-AUC and the mean average precision, from 0 to 1.
+        """Return the macro ROC-AUC, and the mean average precision without and with weights, from 0 to 1.
 
-        Both metrics are means over the tags that occur in some targets, but not in all targets. At chance level,
-        ROC-AUC is 0.5, and the average precision of a tag is the share of examples with this tag.
+        The metrics are means over the tags that occur in some targets, but not in all targets. In `weighted_map`, the
+        weight of a tag is its support, which is the number of targets with this tag. At chance level, ROC-AUC is 0.5,
+        and the average precision of a tag is the share of examples with this tag.
         """
         # torchmetrics takes 250 MB of memory, so torchmetrics is imported only if metrics are computed.
         from torchmetrics.functional.classification import binary_auroc, binary_average_precision
@@ -181,10 +182,12 @@ class TaggingHead(Head):
         expected = torch.stack([self.encode(target) for target in targets]).long()
         tags = varying_labels(expected)
         if not tags:
-            return {"macro_auc": float("nan"), "map": float("nan")}
+            return dict.fromkeys(("macro_auc", "map", "weighted_map"), float("nan"))
         auc = [binary_auroc(scores[:, c], expected[:, c]).item() for c in tags]
         precision = [binary_average_precision(scores[:, c], expected[:, c]).item() for c in tags]
-        return {"macro_auc": sum(auc) / len(tags), "map": sum(precision) / len(tags)}
+        support = expected[:, tags].sum(0).tolist()
+        weighted = sum(count * value for count, value in zip(support, precision, strict=True)) / sum(support)
+        return {"macro_auc": sum(auc) / len(tags), "map": sum(precision) / len(tags), "weighted_map": weighted}
 
     def check_targets(self, targets: Iterable[Iterable[str]]) -> None:
         """Raise InputError if no metric is defined, because each tag occurs in all targets or in no target."""
