@@ -169,7 +169,7 @@ def test_run_leaves_its_files_only(finished: Path) -> None:
     files |= {f"model/{name}" for name in ("config.json", "model.safetensors", "README.md")}
     names = "curves-digits-tokens", "loss", "confusions-digits"
     drawn = {f"figures/{name}.{kind}" for name in names for kind in ("svg", "csv")}
-    drawn |= {f"figures/{name}.svg" for name in ("attention-digits-0", "attention-digits-1", "tokenizer-digits-0")}
+    drawn |= {f"figures/attention-digits-{name}.svg" for name in (0, 1, "heads")} | {"figures/tokenizer-digits-0.svg"}
     assert left == files | drawn
     assert all((finished / name).stat().st_mtime_ns <= (finished / "result.json").stat().st_mtime_ns for name in files)
     expected: dict[str, Any] = {"study": f"{Path(__file__).resolve()}:pictures", "comparison": None, "trial": {}}
@@ -216,6 +216,7 @@ def test_result_has_costs_and_facts(finished: Path) -> None:
     speed, budget = result["speed"], result["budget"]
     for unit in ("tokens", "flops"):
         assert speed[f"{unit}_per_second"] == pytest.approx(budget[unit] / budget["seconds"])
+    assert speed["test_seconds"] > 0
     assert speed["mfu"] == pytest.approx(speed["flops_per_second"] / speed["peak_flops_per_second"])
     assert 0 < speed["share_waiting_for_data"] < speed["share_outside_steps"] < 1
     assert speed["computed_per_real_column"] == 1  # All digits have one size.

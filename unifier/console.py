@@ -82,7 +82,7 @@ def print_results(results: Sequence[Result]) -> None:
                 f"{result.parameters['total']:,}",
                 f"{result.budget['tokens']:,}",
                 f"{result.budget['seconds']:.0f}",
-                f"{result.speed['mfu']:.1%}" if result.speed else "",
+                f"{result.speed['mfu']:.1%}" if "mfu" in result.speed else "",
             )
     create_console().print(table)
 

@@ -47,6 +47,7 @@ from unifier.report.tables import (
     score_tables,
     similarity_table,
 )
+from unifier.report.time_table import time_tables
 from unifier.report.transfer import retained_scores
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
@@ -233,6 +234,7 @@ def _render_page(folder: Path, results: Results, describe_problems: Callable[[],
         starts=describe_starts(results.rows),
         caveat=caveat,
         scores=score_tables(conditions),
+        times=time_tables(conditions),
         legend=_legend(conditions),
         figures=figures,
         strongest=[line for line in controls if (line["task"], line["condition"]) == strongest],

@@ -53,8 +53,7 @@ def draw_curves(conditions: Sequence[Condition], writer: FigureWriter) -> list[S
     """
     tasks = list(dict.fromkeys(condition.task for condition in conditions))
     single = len(tasks) == len(conditions)
-    folders = {row["folder"] for condition in conditions for row in condition.rows if row["folder"]}
-    logs = {folder: _read_log(folder / "metrics.csv") for folder in sorted(folders)}
+    logs = read_logs(conditions)
     figures = _draw_loss(conditions, logs, writer) if single else []
     if single and len(tasks) > 1:
         return [
@@ -66,6 +65,12 @@ def draw_curves(conditions: Sequence[Condition], writer: FigureWriter) -> list[S
         for axis in ("tokens",) if single else COST_AXES:
             figures += _draw_scores(task, of_task, logs, axis, writer)
     return figures
+
+
+def read_logs(conditions: Sequence[Condition]) -> Logs:
+    """Return the rows of metrics.csv of each run of the conditions."""
+    folders = {row["folder"] for condition in conditions for row in condition.rows if row["folder"]}
+    return {folder: _read_log(folder / "metrics.csv") for folder in sorted(folders)}
 
 
 def _read_log(path: Path) -> list[dict[str, str]]:

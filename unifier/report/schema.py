@@ -64,6 +64,7 @@ class _Parameters(_Part):
 
 class _Speed(_Part):
     tokens_per_second: CostNumber | None = None
+    test_seconds: CostNumber | None = None
 
 
 class _ScoreRange(_Part):

@@ -334,7 +334,7 @@ def peak_flops(device: str, dtype: torch.dtype) -> float:
 
 @final
 class SpeedMonitor(Callback):
-    """Callback that measures the speed of training and the time spent outside of steps, without validations.
+    """Callback that measures the speed of training without validations, the time outside of steps, and the test's time.
 
     Accelerators run asynchronously, so only the total time is exact on an accelerator.
     """
@@ -367,6 +367,14 @@ class SpeedMonitor(Callback):
             "share_waiting_for_data": self.batches.wait_seconds / seconds,
             "share_outside_steps": 1 - pl_module.seconds_in_steps / seconds,
         }
+
+    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the clock of the test."""
+        self.test_start = time.perf_counter()
+
+    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Store the time of the test, which includes the computation of the scores."""
+        self.speed["test_seconds"] = time.perf_counter() - self.test_start
 
 
 @final
