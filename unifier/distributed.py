@@ -1,7 +1,9 @@
 """The processes that train one model together: the rank of this process, and the exchange of values and errors."""
 
 import atexit
+import io
 import os
+import pickle
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -175,9 +177,27 @@ def gather_on_main(value: ValueT) -> list[ValueT]:
         return [value]
     import torch.distributed as dist
 
-    values: list[Any] | None = [None] * _world.size if _world.rank == 0 else None
-    dist.gather_object(value, values)
-    return [value] if values is None else values
+    contents: list[Any] | None = [None] * _world.size if _world.rank == 0 else None
+    dist.gather_object(to_bytes(value), contents)
+    return [value] if contents is None else [value, *map(pickle.loads, contents[1:])]
+
+
+def to_bytes(value: object) -> bytes:
+    """Pickle a value. A tensor that is a part of a larger tensor is stored without the rest of the larger tensor."""
+    import torch
+
+    class Pickler(pickle.Pickler):
+        def reducer_override(self, obj: Any) -> Any:
+            if not isinstance(obj, torch.Tensor):
+                return NotImplemented
+            try:  # NumPy arrays are pickled faster than tensors.
+                return torch.from_numpy, (obj.detach().numpy(),)
+            except TypeError:  # NumPy has no such type, or the tensor is on an accelerator.
+                return obj.detach().clone().__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+
+    content = io.BytesIO()
+    Pickler(content, pickle.HIGHEST_PROTOCOL).dump(value)
+    return content.getvalue()
 
 
 def sum_over_processes(*tensors: "Tensor") -> None:

@@ -1,6 +1,7 @@
 """Comparisons of tiny trials, which the processes of a Ray cluster load from this file."""
 
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
@@ -14,6 +15,10 @@ from unifier.datasets import Digits
 
 KILLS = "UNIFIER_TEST_KILLS"
 """The variable with a folder. A process that takes a file of the folder kills itself with the signal in its name."""
+
+
+MEET = "UNIFIER_TEST_MEET"
+"""The variable with a folder in which two trials leave a file. Each trial waits for the file of the other trial."""
 
 
 class Few:
@@ -47,11 +52,24 @@ def die_or_fail(*, fails: bool) -> Callable[..., None]:
     return hook
 
 
+def meet(trunk: nn.Module, _: object) -> None:
+    """Wait for another trial. Raises TimeoutError if no other trial runs at the same time."""
+    if (name := os.environ.get(MEET)) is None or (mine := Path(name, str(os.getpid()))).exists():
+        return
+    mine.touch()
+    end = time.monotonic() + 60
+    while len(list(Path(name).iterdir())) < 2:
+        if time.monotonic() > end:
+            raise TimeoutError("no other trial runs")
+        time.sleep(0.05)
+
+
 def study(patch: int, steps: int, *, fails: bool = False) -> Experiment:
     task = Task(Few(), PatchTokenizer(8, patch=patch, channels=1), ClassificationHead(Digits.labels, 8))
     training = Training(steps=steps, batch_tokens=128, num_validations=2, num_workers=0)
     trunk = Transformer(8, 1, 2, 8)
     trunk.register_forward_pre_hook(die_or_fail(fails=fails))
+    trunk.register_forward_pre_hook(meet)
     return Experiment(trunk, {"few": task}, training)
 
 
@@ -84,3 +102,8 @@ def twelve() -> Comparison:
 def partly() -> Comparison:
     """Compare an experiment that fails with an experiment that does not fail."""
     return Comparison("partly", [failing, coarse], budget_unit="steps")
+
+
+def both() -> Comparison:
+    """Compare two experiments."""
+    return Comparison("both", [fine, coarse], budget_unit="steps")

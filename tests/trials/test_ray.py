@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.trials.on_ray import KILLS
+from tests.trials.on_ray import KILLS, MEET
 from unifier import Comparison, run
 from unifier.cli import main
 from unifier.config import load_experiment
@@ -36,7 +36,14 @@ def cluster() -> Iterator[None]:
     import ray
 
     handler = signal.getsignal(signal.SIGTERM)
-    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level=40, object_store_memory=10**8)
+    ray.init(
+        num_cpus=3,
+        num_gpus=1,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=40,
+        object_store_memory=10**8,
+    )
     signal.signal(signal.SIGTERM, handler)
     yield
     ray.shutdown()
@@ -44,6 +51,8 @@ def cluster() -> Iterator[None]:
 
 def rows(out: Path, name: str, **options: Any) -> list[dict[str, Any]]:
     """Run a comparison, and return its rows without times, machine and folder."""
+    if "ray" in options:  # The cluster of the tests declares a GPU.
+        options = {"trial_gpus": 0, **options}
     run(load_experiment(f"{FILE}:{name}"), out=out, track="off", **options)
     (path,) = out.glob("*/*/comparison.json")
     return without_times(json.loads(path.read_text())["rows"])
@@ -76,6 +85,16 @@ def test_rows_equal_a_serial_comparison_although_two_trials_are_killed(
 def test_failed_trial_does_not_stop_the_others(tmp_path: Path) -> None:
     ends = [(row["result"]["status"], row["result"]["error"]) for row in rows(tmp_path, "partly", ray="local")]
     assert ends == [("failed", "RuntimeError: a broken trunk"), ("finished", "")]
+
+
+@pytest.mark.usefixtures("undrawn", "cluster")
+def test_two_trials_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use a declared GPU without a device. Each of the two trials waits for the other."""
+    (meeting := tmp_path / "meeting").mkdir()
+    monkeypatch.setenv(MEET, str(meeting))
+    found = rows(tmp_path / "runs", "both", ray="local", trial_gpus=0.5)
+    assert [row["result"]["status"] for row in found] == ["finished", "finished"]
+    assert len(list(meeting.iterdir())) == 2
 
 
 @pytest.mark.usefixtures("cluster")
