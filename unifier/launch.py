@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -163,8 +164,11 @@ def run_in_folder(
             if (results := read_finished(resume_folder)) is not None:
                 print_status(f"{resume_folder}: the run has already finished, so there is nothing to train")
                 return results, resume_folder
-        # The trainer takes seconds to import, so it is imported only after the checks above.
-        from unifier.training.fit import RunContext, fit
+        # The trainer takes seconds to import, so it is imported only after the checks above. In Jupyter, transformers
+        # imports a progress bar that warns about missing widgets, which unifier does not use.
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="IProgress not found")
+            from unifier.training.fit import RunContext, fit
         from unifier.training.lightning_options import LightningOptions
         from unifier.training.trackers import check_trackers
         from unifier.trials.runner import compare
