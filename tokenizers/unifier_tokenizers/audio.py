@@ -79,7 +79,8 @@ def mix_channels(waveform: Tensor) -> Tensor:
     for covariance in (products, products - offsets.outer(offsets) / waveform.shape[1]):
         powers = covariance.diagonal()
         if covariance.mean() < MIN_MIX_POWER * powers.mean() - rounding:
-            return waveform[powers.argmax()]
+            # Of equally loud channels, the first one is returned, although rounding depends on the processor.
+            return waveform[(powers >= powers.max() - rounding).int().argmax()]
     return waveform.mean(0)
 
 
