@@ -9,6 +9,9 @@ from .boxes import BoxTable as BoxTable
 from .cifar10 import CIFAR10 as CIFAR10
 from .coded_texts import CodedTexts as CodedTexts
 from .digits import Digits as Digits
+from .emoji_names import EmojiNames as EmojiNames
+from .emoji_names import PictureKind as PictureKind
+from .emoji_names import PicturesOf as PicturesOf
 from .emotify import Emotify as Emotify
 from .esc import ESC as ESC
 from .factory import create_audio_dataset as create_audio_dataset

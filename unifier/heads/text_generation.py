@@ -16,6 +16,7 @@ from unifier.heads.error_rates import error_names, error_rates, error_statistics
 from unifier.heads.generation import Decoder, Hypothesis, beam_search, check_length_penalty, greedy_search, sample
 from unifier.heads.grouped_text import language_of, rows_by_group
 from unifier.heads.head import IGNORE_INDEX, Head, count_labels
+from unifier.heads.name_scores import name_means, name_scores
 from unifier.heads.question_answering import answer_means, answer_scores
 from unifier.heads.rouge import rouge_means, rouge_statistics
 from unifier.heads.summed_metrics import percent
@@ -28,12 +29,12 @@ from unifier_tokenizers.text import BOS, EOS, PAD
 
 Length = TypeVar("Length", int, Tensor)
 
-TextScores = Literal["bleu", "rouge", "squad", "error_rate"]
+TextScores = Literal["bleu", "rouge", "squad", "names", "error_rate"]
 """The metrics of written texts.
 
 "bleu" means BLEU and chrF of translations. "rouge" means ROUGE-1, ROUGE-2 and ROUGE-L of summaries. "squad" means F1
-and exact match of answers. "error_rate" means the wrong characters in percent, for texts that are read from a sound or
-a picture.
+and exact match of answers. "names" means exact match and F1 of the words of names. "error_rate" means the wrong
+characters in percent, for texts that are read from a sound or a picture.
 """
 
 State = tuple[Tensor, ...]
@@ -280,6 +281,8 @@ class TextGenerationHead(Head):
         """Return the statistics (n, K) of n texts, from which `metrics_of` computes metrics other than "bleu"."""
         if self.scores == "rouge":
             return rouge_statistics(predictions, targets)
+        if self.scores == "names":
+            return np.array([name_scores(*pair) for pair in zip(predictions, targets, strict=True)])
         if self.scores == "squad":
             pairs = zip(predictions, targets, strict=True)
             return np.array([answer_scores(text, [true] if isinstance(true, str) else true) for text, true in pairs])
@@ -287,15 +290,15 @@ class TextGenerationHead(Head):
 
     def metrics_of(self, total: NDArray[np.float64]) -> dict[str, float]:
         """Return the metrics, given the sums (K,) of the statistics of some texts (see `SummedHead`)."""
-        if self.scores == "squad":
-            return answer_means(total)
+        if self.scores in ("squad", "names"):
+            return answer_means(total) if self.scores == "squad" else name_means(total)
         return rouge_means(total) if self.scores == "rouge" else error_rates(total, self.longest)
 
     def example_score(self, prediction: str, target: Any) -> tuple[float, float] | None:
         if self.scores == "bleu":  # BLEU is no mean over texts.
             return None
         first, second, third = self.statistics([prediction], [target])[0, :3].tolist()
-        return (first, 1.0) if self.scores in ("rouge", "squad") else (percent(second, third), third)
+        return (first, 1.0) if self.scores in ("rouge", "squad", "names") else (percent(second, third), third)
 
     def describe_target(self, target: str | Sequence[str]) -> str:
         return target if isinstance(target, str) else target[0]

@@ -47,6 +47,9 @@ MAX_FRAMES = 256
 MAX_INCHES = 30
 """Maximum side of a matrix of words in inches. The memory for a drawing is quadratic in its side."""
 
+MAX_DRAWN_WORDS, MAX_PANEL_COLUMNS = 11, 4
+"""Maximum number of words whose attention to a picture is drawn, and maximum number of pictures in a row."""
+
 LINE_CELLS = 64
 """Number of characters in a line of a text."""
 
@@ -167,6 +170,47 @@ def draw_over_image(
         bar = figure.colorbar(heat, ax=right, shrink=0.8, ticks=MaxNLocator(4))
         bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
         bar.set_label("relative to uniform attention")
+
+
+def draw_words_over_image(
+    path: Path,
+    raw: Any,
+    tokenizer: PatchTokenizer,
+    units: Units,
+    received: Tensor,
+    words: Sequence[str],
+    title: str,
+) -> None:
+    """Draw a picture, and the attention that its patches receive from each word of a text (Xu et al. 2015, figure 3).
+
+    Args:
+        path: The SVG file to write.
+        raw: The raw picture.
+        tokenizer: The tokenizer of the picture.
+        units: The encoded picture.
+        received: Attention (words, N) from each word, relative to uniform attention.
+        words: The words. Only the first `MAX_DRAWN_WORDS` words are drawn.
+        title: The title of the picture.
+    """
+    image, grid = to_array(raw, tokenizer.channels), tokenizer.patch_grid(units)
+    located = units.positions[0] != NO_POSITION
+    height, width = image.shape[:2]
+    gray, extent, words = image.mean(2), (0, width, height, 0), words[:MAX_DRAWN_WORDS]
+    columns = min(len(words) + 1, MAX_PANEL_COLUMNS)
+    lines = -(-(len(words) + 1) // columns)
+    side = 1.9
+    with drawing(path, side * columns, (side * min(max(height / width, 0.5), 2) + 0.3) * lines) as figure:
+        panels = figure.subplots(lines, columns, squeeze=False).flatten()
+        panels[0].imshow(image if image.shape[2] == 3 else gray, cmap="gray", vmin=0, vmax=255, extent=extent)
+        panels[0].set_title(title, fontsize=9, wrap=True)
+        for axes, word, weights in zip(panels[1:], words, received[:, located], strict=False):
+            cells = weights.view(grid.rows, grid.columns).numpy()
+            axes.imshow(gray, cmap="gray", vmin=-255, vmax=255, extent=extent)
+            area, colors = (grid.left, grid.right, grid.bottom, grid.top), transparent_colors(ORANGE, 0.9)
+            axes.imshow(cells, cmap=colors, vmin=0, vmax=float(received.max()), extent=area, interpolation="nearest")
+            axes.set(title=word, xlim=(0, width), ylim=(height, 0))
+        for axes in panels:
+            axes.set_axis_off()
 
 
 def draw_over_audio(

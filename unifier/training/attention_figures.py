@@ -11,10 +11,18 @@ from unifier.analysis.attention import split_words, word_attention
 from unifier.analysis.attention_heads import attention_of_heads
 from unifier.heads.text_generation import AttentiveTextHead
 from unifier.network import TaskModules
-from unifier.report.plot_attention import DRAWN_TOKENIZERS, draw_alignment, draw_received
+from unifier.report.plot_attention import DRAWN_TOKENIZERS, draw_alignment, draw_received, draw_words_over_image
 from unifier.training.head_figures import draw_head_lines, draw_head_matrices
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers import SubwordTokenizer, Tokens, Units
+from unifier_tokenizers import (
+    Mixture,
+    PatchTokenizer,
+    SubwordTokenizer,
+    Tokenizer,
+    Tokens,
+    Units,
+)
+from unifier_tokenizers.audio import AudioTokenizer
 from unifier_tokenizers.text import EOS
 
 MAX_HEAD_TOKENS = 256
@@ -29,7 +37,7 @@ MAX_TITLE = 60
 
 def describe_missing_attention(trunk: Trunk, parts: TaskModules) -> str:
     """Return the reason why `draw_attention` cannot draw the inputs of a task, or ""."""
-    if not isinstance(parts.tokenizer, DRAWN_TOKENIZERS):
+    if not isinstance(parts.tokenizer, DRAWN_TOKENIZERS) and _drawn_member(parts.tokenizer) is None:
         return f"{type(parts.tokenizer).__name__}: only pictures, sounds and texts can be drawn"
     if not isinstance(parts.head, AttentiveTextHead) and not has_input_attention(trunk, parts.head):
         return f"neither the trunk ({type(trunk).__name__}) nor the head ({type(parts.head).__name__}) has attention"
@@ -42,8 +50,9 @@ def draw_attention(
     """Draw the attention to one input.
 
     For a head that generates a text with attention, the figure shows the attention of the text. A text as input has a
-    row per generated word, and every other input shows the mean over the generated tokens. For other heads, the figure
-    shows the attention that each token receives in the trunk's last layer.
+    row per generated word, a picture is repeated for each word, and a sound shows the mean over the generated tokens.
+    For other heads, the figure shows the attention that each token receives in the trunk's last layer. Of a mixture,
+    only the first picture or sound is drawn.
 
     Args:
         path: The SVG file to write.
@@ -71,11 +80,30 @@ def draw_attention(
                 names = tokenizer.vocabulary.tokens(source_ids), head.vocabulary.tokens(target_ids)
                 draw_alignment(path, *names, weights.numpy())
             return
-        received = weights.mean(0) * weights.shape[1]
+        weights = weights * weights.shape[1]
     else:
         assert has_input_attention(trunk, head)
-        received = received_attention(trunk, head, tokens)
-    draw_received(path, raw, tokenizer, units, received, textwrap.shorten(title, MAX_TITLE, placeholder="…"))
+        ids, weights = [], received_attention(trunk, head, tokens)[None]
+    title = textwrap.shorten(title, MAX_TITLE, placeholder="…")
+    if isinstance(tokenizer, Mixture):
+        name = _drawn_member(tokenizer)
+        assert name is not None
+        own = units.values[0] == [*tokenizer.members].index(name) + 1  # The first row contains the member's number.
+        raw, tokenizer, weights = raw[name], tokenizer.members[name], weights[:, own]
+        units = tokenizer.encode(raw)
+    words = split_words(head.vocabulary, [*ids, EOS], text) if isinstance(head, AttentiveTextHead) else None
+    if words and words[0] and isinstance(tokenizer, PatchTokenizer):
+        rows = torch.tensor(words[1])
+        by_word = torch.stack([weights[rows == k].mean(0) for k in range(len(words[0]))])
+        draw_words_over_image(path, raw, tokenizer, units, by_word.nan_to_num(), words[0], title)
+    else:
+        draw_received(path, raw, tokenizer, units, weights.mean(0), title)
+
+
+def _drawn_member(tokenizer: Tokenizer) -> str | None:
+    """Return the name of the first member of a mixture that reads pictures or sounds, or None."""
+    members = tokenizer.members.items() if isinstance(tokenizer, Mixture) else ()
+    return next((name for name, member in members if isinstance(member, PatchTokenizer | AudioTokenizer)), None)
 
 
 def draw_attention_heads(
