@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from unifier.files import printable
 
-CAMPAIGNS = ("models", "formats", "readers", "damage", "kills")
+CAMPAIGNS = ("models", "formats", "readers", "damage", "kills", "process_kills")
 """Names of the campaigns, which are modules of this package, from the shortest campaign to the longest."""
 
 MAX_LINE = 1000

@@ -77,15 +77,15 @@ def run(command: Mapping[str, Any]) -> dict[str, Any]:
         time.sleep(0.002)
     elapsed = time.monotonic() - started
     with os.fdopen(reading) as pipe:
-        events = pipe.readline() if not _orphans(child, WAIT_SECONDS) else "0"
-    orphans = _orphans(child, 0)
+        events = pipe.readline() if not count_orphans(child, WAIT_SECONDS) else "0"
+    orphans = count_orphans(child, 0)
     with suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(ended[1])
     return {"status": status, "events": int(events or 0), "seconds": elapsed, "orphans": orphans, "sent": sent}
 
 
-def _orphans(session: int, seconds: float) -> int:
+def count_orphans(session: int, seconds: float) -> int:
     """Wait for the end of all processes of a session, and return the number of processes that have not ended."""
     end = time.monotonic() + seconds
     while True:
