@@ -77,7 +77,8 @@ class FMA:
         self.target = check_choice("target", target, ("genre", "tags"))
         if subset is not None:
             check_choice("subset", subset, FMA_SUBSETS)
-        self._given, self._data = subset, data
+        self._given: FMASubset | None = subset
+        self._data = data
 
     def split(self, name: SplitName) -> Examples[LabeledFile]:
         """Return the clips of one split in the order of the table."""
