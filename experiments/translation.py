@@ -16,6 +16,7 @@ def translation(
     vocabulary: int = 9500,
     level: Level = "bpe",
     bpe_dropout: float = 0.0,
+    recase: bool = False,
     trunk: TrunkConfig = TRUNK,
     decoder: DecoderConfig = DECODER,
     training: uf.Training = TRAINING,
@@ -26,6 +27,7 @@ def translation(
         vocabulary: Number of subwords in the vocabulary; with start=RUN, the vocabulary of the trained model is used.
         level: Kind of subword: bpe, wordpiece, unigram, word, character or byte.
         bpe_dropout: Probability that BPE skips the merge of two subwords, in training only.
+        recase: Read an input in capitals as if only its first letter were a capital.
     """
     if bpe_dropout and trunk.positions == "learned":
         raise uf.InputError(
@@ -34,7 +36,7 @@ def translation(
     source = pairs.build()
     subwords = learn_vocabulary(pairs.name, source, vocabulary, training, targets=True, level=level, extra=pairs.codes)
     tokenizer = uf.SubwordTokenizer(
-        subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout, codes=pairs.codes
+        subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout, codes=pairs.codes, recase=recase
     )
     head = decoder.build(subwords, trunk, tokenizer.embedding, language=pairs.language)
     augmentation = BpeDropout(subwords, bpe_dropout) if bpe_dropout else None

@@ -134,3 +134,8 @@ def translation_model(tmp_path: Path) -> str:
     from tests.small_models import save_model
 
     return save_model(tmp_path, "translation")
+
+
+def test_recase_is_a_setting_of_the_tokenizer() -> None:
+    tokenizers = [only_task(build("translation", **TRANSLATION, **given)).tokenizer for given in ({}, {"recase": True})]
+    assert [getattr(tokenizer, "recase", None) for tokenizer in tokenizers] == [False, True]

@@ -382,3 +382,16 @@ def test_load_vectors_fills_both_entries_of_word(tmp_path: Path) -> None:
     assert len(entries) == 2
     assert set(words.encode("low")) < set(entries)
     assert [cosine(table[entry], [3.0, -4.0, 0.5]) for entry in entries] == pytest.approx([1, 1])
+
+
+def test_capitals_are_read_like_the_plain_text() -> None:
+    vocabulary = Vocabulary.fit(["Two men run."] * 3, size=280, extra=("<de>",))
+    plain, recased = (SubwordTokenizer(vocabulary, 8, recase=recase) for recase in (False, True))
+    expected = plain.encode("Two men run.").values
+    assert torch.equal(recased.encode("TWO MEN RUN.").values, expected)
+    assert not torch.equal(plain.encode("TWO MEN RUN.").values, expected)
+    for text in ("USA", "Two MEN", "two men", "12 34", "  NASA"):  # One word, other cases, and no letters.
+        assert torch.equal(recased.encode(text).values, plain.encode(text).values)
+    coded = SubwordTokenizer(vocabulary, 8, codes=("<de>",), recase=True)
+    ids = coded.encode(MarkedText("<de> TWO MEN RUN.")).values
+    assert ids.tolist() == [vocabulary.extra["<de>"], *expected.tolist()]

@@ -340,6 +340,7 @@ class SubwordTokenizer(Tokenizer):
         end: bool = True,
         sentences: bool = False,
         codes: Sequence[str] = (),
+        recase: bool = False,
     ) -> None:
         """Create the tokenizer.
 
@@ -357,6 +358,7 @@ class SubwordTokenizer(Tokenizer):
             end: Add an end token after each text. A part of a longer text has no end.
             sentences: Read sequences of sentences in place of texts.
             codes: The names of extra entries, such as "<de>". If there are any, a `MarkedText` must begin with a code.
+            recase: Read a text in capitals as if only its first letter were a capital (see `recased`).
 
         Raises:
             InputError: If the vocabulary has no entry for a code, or if the word vectors have another number.
@@ -376,7 +378,7 @@ class SubwordTokenizer(Tokenizer):
                 self.project = nn.Linear(vectors.shape[1], dim, bias=False)
         self.encoding = PositionalEncoding(positions, dim, (length,))
         self.dropout = Dropout(dropout)
-        self.begin, self.end, self.sentences, self.codes = begin, end, sentences, tuple(codes)
+        self.begin, self.end, self.sentences, self.codes, self.recase = begin, end, sentences, tuple(codes), recase
         if missing := [code for code in self.codes if code not in vocabulary.extra]:
             raise InputError(f"the vocabulary has no entry {missing[0]}: learn a vocabulary with this extra entry")
 
@@ -389,6 +391,19 @@ class SubwordTokenizer(Tokenizer):
         positions = torch.arange(piece.start, piece.start + len(ids))[None]
         self.encoding.check(positions)
         return Units(ids, positions)
+
+    def recased(self, text: str) -> str:
+        """Return a text of several words without lower-case letters with a capital at its start only.
+
+        A code at the start is not changed. With `recase=False`, every text is returned unchanged.
+        """
+        code = next((code for code in self.codes if text.startswith(code)), "")
+        body = text[len(code) :]
+        if not self.recase or not body.isupper() or len(body.split()) < 2:
+            return text
+        start = len(body) - len(body.lstrip())
+        changed = code + body[:start] + body[start:].capitalize()
+        return MarkedText(changed) if isinstance(text, MarkedText) else changed
 
     def _encode_sentences(self, sentences: object) -> Units:
         if not isinstance(sentences, list | tuple) or not sentences:
@@ -405,6 +420,7 @@ class SubwordTokenizer(Tokenizer):
             raise InputError(f"a text is expected, not {type(raw).__name__}")
         if not raw.strip():
             raise InputError("the text is empty and has no tokens: remove this text from the data")
+        raw = self.recased(raw)
         ids = [BOS, *self.vocabulary.encode_start(raw)] if self.begin else self.vocabulary.encode(raw)
         if self.codes and ids[int(self.begin)] not in map(self.vocabulary.extra.get, self.codes):
             raise InputError(f"{raw!r:.50} has no code: begin the text with one of {', '.join(self.codes)}")

@@ -109,7 +109,9 @@ class Translator:
         if not self._code_ids:
             return self.tokenizer.encode(text)
         # The text is encoded alone, because its characters could be the name of a code.
-        return self.tokenizer.encode(TextPiece((*self._code_ids, *self.tokenizer.vocabulary.encode(text), EOS)))
+        return self.tokenizer.encode(
+            TextPiece((*self._code_ids, *self.tokenizer.vocabulary.encode(self.tokenizer.recased(text)), EOS))
+        )
 
     def translate(self, examples: Sequence[Units], search: SearchFn) -> list[Translation]:
         """Translate encoded texts in batches of similar length. The translations are in the order of the texts."""

@@ -169,9 +169,16 @@ SENTENCES = (
 """The preparation of a text for heads that choose a sentence."""
 
 
+RECASED = (
+    "If a text has several words and no lower-case letters, change its letters to lower case, except the first letter."
+)
+"""The preparation of a text in capitals."""
+
+
 def _describe_text(tokenizer: SubwordTokenizer, reader: InputReader, names: Names) -> list[str]:
     return [
         "Do not change the text: case, accents, punctuation and spaces are kept.",
+        *([RECASED] if tokenizer.recase else []),
         "Add one space before the text, and encode it with Hugging Face's `tokenizers.Tokenizer.from_file(...).encode("
         f"text, add_special_tokens=False)`. The file is {names.vocabulary}, with {len(tokenizer.vocabulary):,} "
         "entries. A text of over 65,536 characters is encoded in parts, each of which ends before the next white "
