@@ -24,7 +24,7 @@ from PIL import Image
 
 from tests.serving.conftest import make_model, picture, running, sound
 from tests.small_models import LABELS, D, small_model
-from unifier import MaskedReconstructionHead, Model, PatchTokenizer
+from unifier import MaskedReconstructionHead, Model, PatchTokenizer, QueryDetectionHead
 from unifier.cli import main
 from unifier.data.inputs import AudioReader, ImageReader
 from unifier.inference.explain import explain_attention, explain_texts
@@ -230,6 +230,22 @@ def test_pictures_of_one_file_format_or_many(model: Model, address: str) -> None
     many = post(address, {"task": "picture", "inputs": [as_json, BASE64], "top_k": 1}).json()["predictions"]
     assert [len(each["labels"]) for each in many] == [1, 1]
     assert many[0]["labels"] == as_file.json()["predictions"][0]["labels"][:1]
+
+
+def test_objects_of_a_detector_are_those_of_predict() -> None:
+    torch.manual_seed(0)
+    head = QueryDetectionHead(LABELS, D, patch=4, queries=5)
+    with torch.no_grad():
+        head.score.bias[1] += 50  # Each query finds an object.
+    model = Model(small_model(boxes=(PatchTokenizer(D, patch=4), head), longest=32), Path("model"))
+    with running(model) as address:
+        (prediction,) = post(address, file=picture(0)).json()["predictions"]
+    (found,) = model.predictions([read("picture", picture(0))])
+    expected = [(box, LABELS[c], score) for box, c, score in zip(*(part.tolist() for part in found), strict=True)]
+    expected = [each for each in expected if each[2] > 0.5]
+    assert len(prediction["objects"]) == len(expected) > 0
+    for each, (box, label, score) in zip(prediction["objects"], expected, strict=True):
+        assert each == {"label": label, "score": pytest.approx(score, abs=1e-3), "box": pytest.approx(box, abs=1e-3)}
 
 
 def test_mask_has_the_size_of_its_picture() -> None:

@@ -36,6 +36,15 @@ class LabelAnswer(BaseModel):
 
 
 @final
+class FoundObject(BaseModel):
+    """An object that a detector found."""
+
+    label: str
+    score: float
+    box: tuple[float, float, float, float] = Field(description="x0, y0, x1 and y1 in pixels of the prepared picture.")
+
+
+@final
 class ClassArea(BaseModel):
     """A class of a mask, with the color and the share of the picture's pixels."""
 
@@ -59,6 +68,7 @@ class Prediction(BaseModel):
     labels: list[LabelAnswer] | None = Field(default=None, description="The labels, most probable first.")
     text: str | None = Field(default=None, description="The answer of a task without labels.")
     mask: MaskAnswer | None = Field(default=None, description="The mask of a task that segments pictures.")
+    objects: list[FoundObject] | None = Field(default=None, description="The objects of a task that finds objects.")
     attention: InputAttention | None = Field(default=None, description="The attention that each token receives.")
     heads: list[LayerLines] | None = Field(default=None, description="The attention of each layer and head.")
     size: tuple[int, int] | None = Field(default=None, description="Width and height of the prepared picture.")

@@ -13,15 +13,24 @@ from numpy.typing import NDArray
 
 from unifier.data.inputs import AudioReader, ImageReader, InputReader, MixtureReader, TextReader
 from unifier.heads.classification import ClassificationHead, TaggingHead
+from unifier.heads.detection import MIN_SCORE, DetectionHead
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import describe_labels
 from unifier.inference.explain import explain_attention, explain_heads, explain_texts
 from unifier.inference.model import Model
 from unifier.inference.predict import answers_of
-from unifier.inference.stream import encode_input
+from unifier.inference.stream import encode_input, round_probability
 from unifier.serving.batching import Batcher
-from unifier.serving.schema import ClassArea, LabelAnswer, MaskAnswer, PredictAnswer, Prediction, PredictRequest
+from unifier.serving.schema import (
+    ClassArea,
+    FoundObject,
+    LabelAnswer,
+    MaskAnswer,
+    PredictAnswer,
+    Prediction,
+    PredictRequest,
+)
 from unifier.training.mask_figures import class_colors, overlay_of
 from unifier_tokenizers import InputError, PretrainedTextTokenizer, SubwordTokenizer, Units, WordTokenizer
 
@@ -180,6 +189,12 @@ class PredictionService:
                 width, height = job.sizes[number]
                 prediction.mask = _mask_answer(result.numpy()[:height, :width], head.labels)
                 prediction.text = head.describe(result[:height, :width])
+            if isinstance(head, DetectionHead):
+                prediction.objects = [
+                    FoundObject(label=head.labels[label], score=round_probability(score), box=box)
+                    for box, label, score in zip(*(part.tolist() for part in result), strict=True)
+                    if score >= MIN_SCORE
+                ]
         if job.explain:
             (units,) = job.inputs
             text = task.reader.prepare(job.texts[number]) if job.texts and isinstance(job.texts[number], str) else ""
