@@ -81,10 +81,18 @@ def directive_of(name: str) -> str:
 
 
 def read_log(app: Sphinx, page: str, source: list[str]) -> None:
-    """Replace the source of the page `log` by the log of experiments, without its links to files outside the site."""
+    """Replace the source of the page `log` by the log of experiments.
+
+    A link to a file outside the site, or to a heading that the log no longer has, becomes plain text.
+    """
     if page == "log":
         app.env.note_dependency(LOG)
-        source[0] = re.sub(r"\[([^\]]+)\]\(\.\./[^)]+\)", r"\1", LOG.read_text(encoding="utf-8"))
+        text = LOG.read_text(encoding="utf-8")
+        headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+        anchors = {"#" + re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        source[0] = re.sub(
+            r"\[([^\]]+)\]\((#[^)]+|\.\./[^)]+)\)", lambda link: link[0 if link[2] in anchors else 1], text
+        )
 
 
 def setup(app: Sphinx) -> None:
