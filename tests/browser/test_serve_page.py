@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.serving.conftest import picture, running, sound
-from tests.small_models import LABELS, small_model
-from unifier import Model
+from tests.small_models import LABELS, D, small_model
+from unifier import Model, PatchTokenizer, QueryDetectionHead
 from unifier.data.inputs import ImageReader
 
 pytestmark = pytest.mark.browser
@@ -29,7 +30,11 @@ DROP = """([element, bytes]) => {
 def model() -> Model:
     stored = small_model("picture", "sound", "text", "translation", "mixture", "caption", longest=32)
     masks = small_model("segmentation", longest=32)  # Another task would change the random weights of the trunk.
-    return Model(replace(stored, tasks={**stored.tasks, **masks.tasks}), Path("model"))
+    head = QueryDetectionHead(LABELS, D, patch=4, queries=5)
+    with torch.no_grad():
+        head.score.bias[1] += 50  # Each query finds an object.
+    boxes = small_model(boxes=(PatchTokenizer(D, patch=4), head), longest=32)
+    return Model(replace(stored, tasks={**stored.tasks, **masks.tasks, **boxes.tasks}), Path("model"))
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +113,17 @@ def test_mask_is_drawn_on_the_picture(page: Page, tmp_path: Path) -> None:
     assert canvas.evaluate("canvas => canvas.toDataURL()") != mask
     assert canvas.evaluate(PAINTED)
     page.keyboard.press("ArrowDown")
+    assert not canvas.evaluate(PAINTED)
+
+
+def test_boxes_are_drawn_on_the_picture(page: Page, model: Model, tmp_path: Path) -> None:
+    (tmp_path / "one.png").write_bytes(picture(1))
+    page.select_option("#task", "boxes")
+    page.set_input_files("input[type=file]", tmp_path / "one.png")
+    expect(page.locator("#best")).to_have_text(model.predict([tmp_path / "one.png"], "boxes")[0])
+    canvas = page.locator(".picture canvas")
+    assert canvas.evaluate(PAINTED)
+    page.get_by_label("Nothing").check()
     assert not canvas.evaluate(PAINTED)
 
 
