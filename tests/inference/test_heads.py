@@ -44,14 +44,13 @@ def test_judge_counts_words_of_all_sentences() -> None:
 @pytest.mark.slow
 def test_command_scores_a_run_without_each_head(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = ["run", "translation", "--out", str(tmp_path), "--track", "off", "--name", "r"]
-    assert main([*run, "dim=16", "depth=1", "heads=2", "steps=2"]) == 0
+    assert main([*run, "dim=16", "depth=1", "decoder_depth=1", "heads=2", "steps=2"]) == 0
     folder, out = tmp_path / "translation" / "r", tmp_path / "heads.csv"
     assert main(["heads", str(folder), "--examples", "5", "--out", str(out)]) == 0
     with out.open() as file:
         rows = [row["without head"] for row in csv.DictReader(file)]
     assert rows[0] == "none"
-    layers = [("trunk", 1), *product(("decoder", "cross"), (1, 2, 3, 4))]
-    assert set(rows[1:]) == {f"{part} {layer}.{head}" for part, layer in layers for head in (1, 2)}
+    assert set(rows[1:]) == {f"{part} 1.{head}" for part in ("trunk", "decoder", "cross") for head in (1, 2)}
     capsys.readouterr()
     assert main(["heads", str(folder), "--examples", "0"]) == 2
     assert "examples=0" in capsys.readouterr().err
