@@ -26,7 +26,7 @@ def agreement(translation: str, reference: str) -> Iterator[tuple[int, Category,
     """Yield the index of each inflected word of a French translation, with a category and its correctness.
 
     Words are compared by their place in the sentence. A word is judged if the reference has a form of the same
-    dictionary entry at this place, and if the form of the reference has only one gender or only one number. The gender
+    dictionary entry at this place. The form of the reference must have only one gender or only one number. The gender
     of a noun is not judged, because the noun determines the gender.
 
     Args:
