@@ -27,9 +27,11 @@ from unifier.config import experiment_reference, load_experiment, split_referenc
 from unifier.files import is_recoverable, print_warning
 from unifier.training.experiment_copy import read_experiment
 from unifier.training.result import Interrupted, Result, versions
+from unifier.trials import process_tree
 from unifier.trials.executor import Lost, OnStart, Outcome
 from unifier.trials.fitting import Job, TrialFitter
 from unifier.trials.plan import Trial, describe_trial
+from unifier.trials.process_tree import with_descendants
 from unifier.trials.progress import TrialTable
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
@@ -136,16 +138,9 @@ def _connect(address: str) -> None:
 @contextmanager
 def _kill_servers_with_this_process() -> Generator[None]:
     """Kill the processes of the local Ray when this process is killed. Two agents would otherwise live for a minute."""
-    parents = dict[int, int]()
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            parents[int(path.parent.name)] = int(path.read_text().rpartition(") ")[2].split()[1])
-    family = {os.getpid()}
-    while more := {child for child, parent in parents.items() if parent in family} - family:
-        family |= more
-    servers = " ".join(map(str, sorted(family - {os.getpid()})))
-    # The pipe closes at the end of this process, so `read` returns.
-    command = ["sh", "-c", f"read -r _ || kill -9 {servers} 2> /dev/null"]
+    servers = with_descendants([os.getpid()]) - {os.getpid()}
+    # The pipe closes at the end of this process. Servers start agents later, so the guard looks for them at that time.
+    command = [sys.executable, "-S", process_tree.__file__, *map(str, servers)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:
         try:
             yield
