@@ -80,6 +80,7 @@ from .tokenization import TextPiece as TextPiece
 from .tokenization import Tokenizer as Tokenizer
 from .tokenization import Tokens as Tokens
 from .tokenization import Units as Units
+from .tokenization import VideoTokenizer as VideoTokenizer
 from .tokenization import Vocabulary as Vocabulary
 from .tokenization import VoiceTokenizer as VoiceTokenizer
 from .tokenization import WaveformTokenizer as WaveformTokenizer

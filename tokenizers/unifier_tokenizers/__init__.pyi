@@ -27,5 +27,6 @@ from .tokens import NO_POSITION as NO_POSITION
 from .tokens import Tokens as Tokens
 from .tokens import Units as Units
 from .tokens import pad_columns as pad_columns
+from .video import VideoTokenizer as VideoTokenizer
 from .voices import VoiceTokenizer as VoiceTokenizer
 from .words import WordTokenizer as WordTokenizer

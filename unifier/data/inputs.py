@@ -14,6 +14,7 @@ from unifier.data.audio_files import read_audio
 from unifier.data.image_files import PixelArray, read_image
 from unifier.data.midi_files import read_midi
 from unifier.data.readers import Archive
+from unifier.data.video_files import read_clip
 from unifier.heads.sentence_selection import split_sentences
 from unifier_tokenizers import (
     Audio,
@@ -27,6 +28,7 @@ from unifier_tokenizers import (
     SampleTokenizer,
     SubwordTokenizer,
     Tokenizer,
+    VideoTokenizer,
     WordTokenizer,
 )
 from unifier_tokenizers.audio import AudioTokenizer
@@ -99,6 +101,21 @@ class AudioReader(InputReader):
         raise InputError(
             f"a sound is expected, as a path or as Audio(waveform, sample_rate), not {type(value).__name__}"
         )
+
+
+@final
+@dataclass(frozen=True)
+class VideoReader(InputReader):
+    """Preparation of video clips. An animated GIF or a .npy file becomes an array, and arrays are not changed."""
+
+    channels: Literal[1, 3] = 3
+    """3 for color, 1 for gray."""
+
+    def __call__(self, path: Path) -> NDArray[np.uint8]:
+        return read_clip(path, self.channels)
+
+    def prepare(self, value: Any) -> Any:
+        return self(Path(value)) if isinstance(value, str | Path) else value
 
 
 @final
@@ -230,6 +247,8 @@ def reader_of(source: object, tokenizer: Tokenizer, *, marked: bool = False) -> 
         )
     if isinstance(tokenizer, PatchTokenizer):
         return ImageReader(1 if tokenizer.channels == 1 else 3)
+    if isinstance(tokenizer, VideoTokenizer):
+        return VideoReader(1 if tokenizer.channels == 1 else 3)
     if isinstance(tokenizer, PixelTokenizer):
         return ImageReader(1)
     if isinstance(tokenizer, PianoRollTokenizer):

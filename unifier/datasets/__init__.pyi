@@ -44,6 +44,7 @@ from .long_text import TinyShakespeare as TinyShakespeare
 from .midi_folder import MidiFolder as MidiFolder
 from .mnist import MNIST as MNIST
 from .movielens import MovieLensSmall as MovieLensSmall
+from .moving_clothes import MovingClothes as MovingClothes
 from .multi30k import Multi30k as Multi30k
 from .nuclei import MaskFolder as MaskFolder
 from .nuclei import Nuclei as Nuclei

@@ -20,10 +20,12 @@ from unifier.data.inputs import (
     RawReader,
     SeriesReader,
     TextReader,
+    VideoReader,
 )
 from unifier.data.midi_files import MIDI_SUFFIXES
 from unifier.data.readers import iterate_table
 from unifier.data.text_files import open_lines, remove_compressed_suffix
+from unifier.data.video_files import VIDEO_SUFFIXES
 from unifier.datasets.class_folders import visible_files
 from unifier.datasets.series_windows import read_series
 from unifier.files import print_status
@@ -39,6 +41,7 @@ TABLE_SUFFIXES = {".csv": False, ".tsv": True}
 
 _KINDS: Mapping[type[InputReader], tuple[str, Collection[str] | None]] = {
     ImageReader: ("pictures", IMAGE_SUFFIXES),
+    VideoReader: ("clips", VIDEO_SUFFIXES),
     AudioReader: ("sounds", AUDIO_SUFFIXES),
     MidiReader: ("MIDI files", MIDI_SUFFIXES),
     TextReader: ("lines of text", {".txt"}),

@@ -17,7 +17,7 @@ from torch.export import Dim, ExportedProgram
 
 from unifier.data.dataloader import Batch, TestTimeAugmentation
 from unifier.data.encoding import encode_units
-from unifier.data.inputs import AudioReader, ImageReader, InputReader, MixtureReader, TextReader
+from unifier.data.inputs import AudioReader, ImageReader, InputReader, MixtureReader, TextReader, VideoReader
 from unifier.data.source import Example
 from unifier.heads.head import Head
 from unifier.heads.text_generation import State, TextGenerationHead
@@ -33,6 +33,7 @@ from unifier_tokenizers import (
     Tokenizer,
     Tokens,
     Units,
+    VideoTokenizer,
     pad_columns,
 )
 from unifier_tokenizers.errors import one_line
@@ -246,6 +247,8 @@ def _example_input(reader: InputReader, tokenizer: Tokenizer, size: int) -> Any:
     if isinstance(reader, ImageReader):
         shape = (8 * size, 12 * size) if reader.channels == 1 else (8 * size, 12 * size, reader.channels)
         return random.integers(0, 256, shape).astype(np.uint8)
+    if isinstance(reader, VideoReader) and isinstance(tokenizer, VideoTokenizer):
+        return random.integers(0, 256, (2 * size, 4 * size, 6 * size, tokenizer.channels)).astype(np.uint8)
     if isinstance(reader, AudioReader):
         rate = int(getattr(tokenizer, "sample_rate", 16_000))
         return Audio(torch.from_numpy(random.normal(scale=0.1, size=rate * size // 25)).float(), rate)

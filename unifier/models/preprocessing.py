@@ -19,6 +19,7 @@ from unifier_tokenizers import (
     SeriesTokenizer,
     SubwordTokenizer,
     Tokenizer,
+    VideoTokenizer,
     VoiceTokenizer,
     WaveformTokenizer,
     WordTokenizer,
@@ -101,6 +102,21 @@ def _describe_image(tokenizer: PatchTokenizer, reader: InputReader, names: Names
         f"channel and divides by the standard deviation {_numbers(tokenizer.std, names, 'std')}."
     )
     return [*steps, *_describe_limit(tokenizer.encoding, "patches along a side")]
+
+
+def _describe_video(tokenizer: VideoTokenizer, reader: InputReader, names: Names) -> list[str]:
+    patch, frames, channels = tokenizer.patch, tokenizer.frames, tokenizer.channels
+    return [
+        "Decode the frames of an animated GIF to 8 bits per channel, with "
+        f"{'gray = 0.299 R + 0.587 G + 0.114 B (Pillow mode L)' if channels == 1 else 'Pillow mode RGB'}. Draw "
+        f"transparent pixels on white. A .npy file contains an array (T, H, W, {channels}).",
+        f"Cut the clip into blocks of {frames} frames x {patch} x {patch} pixels, in the order time, row, column. "
+        "Black pixels (0) fill the rest of the last blocks. A column of the values "
+        f"(uint8, {channels * frames * patch**2} x N) is a block in the order channel, frame, row, column. The "
+        "positions (int64, 3 x N) are the time step, the row and the column of the block in the grid of blocks.",
+        "The model divides the values by 127.5 and subtracts 1.",
+        *_describe_limit(tokenizer.encoding, "blocks along an axis"),
+    ]
 
 
 def _describe_audio(tokenizer: FrameTokenizer | WaveformTokenizer, reader: InputReader, names: Names) -> list[str]:
@@ -307,6 +323,7 @@ def _describe_mixture(tokenizer: Mixture, reader: InputReader, names: Names) -> 
 
 DESCRIPTIONS: dict[type, Callable[[Any, InputReader, Names], list[str]]] = {
     PatchTokenizer: _describe_image,
+    VideoTokenizer: _describe_video,
     FrameTokenizer: _describe_audio,
     WaveformTokenizer: _describe_audio,
     SubwordTokenizer: _describe_text,
@@ -350,6 +367,8 @@ def preprocessing_facts(tokenizer: Tokenizer, reader: InputReader) -> dict[str, 
         facts |= grid | {"max_side": size, "resampling": "Pillow's thumbnail, bicubic, reducing_gap 2.0"}
         facts |= {"class_token": tokenizer.class_token is not None}
         facts |= {"mean": tokenizer.mean.tolist(), "std": tokenizer.std.tolist()}
+    elif isinstance(tokenizer, VideoTokenizer):
+        facts |= {name: getattr(tokenizer, name) for name in ("channels", "frames", "patch")}
     elif isinstance(tokenizer, FrameTokenizer | WaveformTokenizer):
         facts |= {"sample_rate": tokenizer.sample_rate, "window": tokenizer.win_samples, "hop": tokenizer.hop_samples}
         if isinstance(tokenizer, FrameTokenizer):

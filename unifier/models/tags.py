@@ -14,6 +14,7 @@ from unifier_tokenizers import (
     SeriesTokenizer,
     SubwordTokenizer,
     Tokenizer,
+    VideoTokenizer,
     VoiceTokenizer,
     WordTokenizer,
 )
@@ -25,6 +26,7 @@ MODALITY_TAGS = {
     PretrainedTextTokenizer: "text",
     PatchTokenizer: "image",
     PixelTokenizer: "image",
+    VideoTokenizer: "video",
     AudioTokenizer: "audio",
     SampleTokenizer: "audio",
     ItemTokenizer: "items",
@@ -35,6 +37,7 @@ MODALITY_TAGS = {
 PIPELINES = {
     ("text", "classification"): "text-classification",
     ("image", "classification"): "image-classification",
+    ("video", "classification"): "video-classification",
     ("audio", "classification"): "audio-classification",
     ("audio", "speech-recognition"): "automatic-speech-recognition",
     ("text", "token-classification"): "token-classification",

@@ -30,10 +30,12 @@ from unifier_tokenizers import (
     SeriesTokenizer,
     SubwordTokenizer,
     Tokenizer,
+    VideoTokenizer,
     WordTokenizer,
 )
 from unifier_tokenizers.audio import Audio, resample
 from unifier_tokenizers.image import to_array
+from unifier_tokenizers.video import clip_to_array
 
 
 @final
@@ -84,6 +86,8 @@ def render_input(raw: Any, tokenizer: Tokenizer, limits: RenderLimits = SAMPLE) 
                 return {"audio": _sound_url(raw, limits)}
             return {"image": _picture_url(raw, limits)}
         return {}
+    if isinstance(tokenizer, VideoTokenizer):  # The frames side by side are one picture.
+        return {"image": _picture_url(np.concatenate([*clip_to_array(raw, tokenizer.channels)], axis=1), limits)}
     if isinstance(tokenizer, SeriesTokenizer):  # A figure of the report shows series.
         return {}
     is_text = isinstance(tokenizer, SubwordTokenizer | WordTokenizer)
