@@ -837,6 +837,8 @@ def act_heads(options: argparse.Namespace) -> None:
 
     if options.examples < 1:
         raise InputError(f"examples={options.examples}: at least 1 example is needed")
+    if options.out and not options.out.parent.is_dir():
+        raise InputError(f"{options.out} cannot be written: the folder {options.out.parent} does not exist")
     model = _open_model(options)
     measured = measure_heads(model, model.choose_task(options.task), options.examples)
     progress = Console(stderr=True)

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.heads.test_word_vectors import make_network
 from unifier.analysis.attention_heads import AttentionHead
 from unifier.cli import main
 from unifier.inference.heads import HeadEffect, carrier, judge
+from unifier.models.folder import StoredModel, write_model
 
 
 def make_effect(head: int | None, wrong: int, words: int = 40) -> HeadEffect:
@@ -52,5 +54,16 @@ def test_command_scores_a_run_without_each_head(tmp_path: Path, capsys: pytest.C
     assert rows[0] == "none"
     assert set(rows[1:]) == {f"{part} 1.{head}" for part in ("trunk", "decoder", "cross") for head in (1, 2)}
     capsys.readouterr()
-    assert main(["heads", str(folder), "--examples", "0"]) == 2
-    assert "examples=0" in capsys.readouterr().err
+    for options, named in (
+        (["--examples", "0"], "examples=0"),
+        (["--out", str(tmp_path / "no" / "a.csv")], "no/a.csv"),
+    ):
+        assert main(["heads", str(folder), *options]) == 2
+        assert named in capsys.readouterr().err
+
+
+def test_task_with_an_objective_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    network = make_network()
+    write_model(tmp_path, StoredModel("words", network.trunk, network.tasks, 64, {}), "")  # pyright: ignore[reportArgumentType]
+    assert main(["heads", str(tmp_path)]) == 2
+    assert "objective SkipGram" in capsys.readouterr().err

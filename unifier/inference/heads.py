@@ -68,9 +68,14 @@ def measure_heads(model: Model, task: str, max_examples: int) -> Iterator[HeadEf
         max_examples: The number of validation examples. The first examples of the split are used.
 
     Raises:
-        InputError: The model has no attention heads or no experiment, or an example cannot be read.
+        InputError: The task has an objective, the model has no attention heads or no experiment, or an example cannot
+            be read.
     """
     parts = model.tasks[task]
+    if parts.objective is not None:
+        raise InputError(
+            f"the task {task} has the objective {type(parts.objective).__name__}: give a task with targets"
+        )
     layers = attention_layers(model.network.trunk, parts.head)
     if not layers:
         raise InputError(f"the model {model.name} has no attention heads: give a model with a transformer")

@@ -14,14 +14,17 @@ def time_tables(conditions: Sequence[Condition]) -> dict[str, ReportTable]:
     The common score of a task is the lowest of the best validation scores of all runs, so every run reached it. A time
     is the time of the first validation with at least this score.
     """
-    logs, tables = read_logs(conditions), dict[str, ReportTable]()
+    tables = dict[str, ReportTable]()
     for task in dict.fromkeys(condition.task for condition in conditions):
         group = [condition for condition in conditions if condition.task == task]
+        if len(group) < 2 or len({condition.test_setup for condition in group}) > 1:
+            continue
+        logs = read_logs(group)
         curves = {
             condition: [curve for row in condition.rows if (curve := _score_curve(row, condition, logs))]
             for condition in group
         }
-        if len(group) < 2 or not all(curves.values()) or len({condition.test_setup for condition in group}) > 1:
+        if not all(curves.values()):
             continue
         common = min(max(score for _, score in curve) for lines in curves.values() for curve in lines)
         title = f"{display_name(group[0].metric)} {format_value(abs(common))}"
