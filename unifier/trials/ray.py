@@ -27,11 +27,10 @@ from unifier.config import experiment_reference, load_experiment, split_referenc
 from unifier.files import is_recoverable, print_warning
 from unifier.training.experiment_copy import read_experiment
 from unifier.training.result import Interrupted, Result, versions
-from unifier.trials import process_tree
+from unifier.trials import orphans
 from unifier.trials.executor import Lost, OnStart, Outcome
 from unifier.trials.fitting import Job, TrialFitter
 from unifier.trials.plan import Trial, describe_trial
-from unifier.trials.process_tree import with_descendants
 from unifier.trials.progress import TrialTable
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
@@ -112,35 +111,36 @@ class RayOptions:
         handler = signal.getsignal(signal.SIGTERM)
         with ExitStack() as cleanup:
             if not ray.is_initialized():
-                _connect(self.address)
+                folder = _connect(self.address)
                 cleanup.callback(ray.shutdown)
                 if threading.current_thread() is threading.main_thread():
                     signal.signal(signal.SIGTERM, handler)  # Ray has replaced the handler.
                 if self.address == LOCAL:
-                    cleanup.enter_context(_kill_servers_with_this_process())
+                    cleanup.enter_context(_kill_servers_with_this_process(folder))
             executor = RayExecutor(self, fitter)
             cleanup.callback(executor.close)
             yield executor
 
 
-def _connect(address: str) -> None:
+def _connect(address: str) -> str:
+    """Connect to a cluster, and return the folder of Ray's files."""
     import ray
 
     own: dict[str, Any] = {}
     if address == LOCAL:
         own = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
+        context: Any = ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
     except Exception as error:  # Ray raises its own errors, and errors of the connection.
         raise InputError(f"ray={address}: no connection to a cluster ({one_line(error)})") from error
+    return context.address_info["session_dir"]
 
 
 @contextmanager
-def _kill_servers_with_this_process() -> Generator[None]:
+def _kill_servers_with_this_process(folder: str) -> Generator[None]:
     """Kill the processes of the local Ray when this process is killed. Two agents would otherwise live for a minute."""
-    servers = with_descendants([os.getpid()]) - {os.getpid()}
-    # The pipe closes at the end of this process. Servers start agents later, so the guard looks for them at that time.
-    command = [sys.executable, "-S", process_tree.__file__, *map(str, servers)]
+    command = [sys.executable, "-S", orphans.__file__, folder, str(os.getsid(0))]
+    # The pipe closes at the end of this process. The guard has a session of its own, so that it does not kill itself.
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:
         try:
             yield
