@@ -47,6 +47,7 @@ bench: .venv/installed  ## speed against other libraries; an hour on two cores
 	.venv/bin/python -m benchmarks.products
 	.venv/bin/python -m benchmarks.attention
 	.venv/bin/python -m benchmarks.scaling
+	.venv/bin/python -m benchmarks.lengths
 	.venv/bin/python -m benchmarks.overheads
 	.venv/bin/python -m benchmarks.serving
 	.venv/bin/python -m benchmarks.parallel_text

@@ -55,17 +55,22 @@ class Timing:
 
 
 def median_seconds(functions: Sequence[Callable[[], object]]) -> list[float]:
-    """Return the median seconds of each function.
+    """Return the median seconds of each function, which run in turn."""
+    return [median(seconds) for seconds in round_seconds(functions)]
+
+
+def round_seconds(functions: Sequence[Callable[[], object]], rounds: int = ROUNDS) -> list[list[float]]:
+    """Return the seconds of each round of each function.
 
     The functions run in turn. The first call of each function is a warm-up and is not counted.
     """
     seconds: list[list[float]] = [[] for _ in functions]
-    for _ in range(ROUNDS + 1):
+    for _ in range(rounds + 1):
         for function, measured in zip(functions, seconds, strict=True):
             start = time.perf_counter()
             function()
             measured.append(time.perf_counter() - start)
-    return [median(measured[1:]) for measured in seconds]
+    return [measured[1:] for measured in seconds]
 
 
 def compute_ratios(name: str, kind: str, timings: Sequence[Timing]) -> dict[str, float]:
