@@ -6,14 +6,13 @@ from typing import Literal
 import unifier as uf
 from unifier.augmentation import RandomWindow
 from unifier.datasets import (
-    GrayPictures,
     SoundPieces,
     TextPieces,
     create_image_dataset,
     create_long_text,
     independent_pixel_nats,
-    independent_sample_nats,
     modality_of,
+    unigram_nats,
 )
 from unifier.options import TrunkConfig
 
@@ -40,7 +39,7 @@ def language_model(
     Args:
         data: tinyshakespeare, wiki_articles or a UTF-8 text file; with control codes: nottingham_abc (tunes), sst2,
             trec or a table with the columns text and label; mnist, fashion_mnist or class folders of pictures;
-            fsdd_samples (spoken digits).
+            fsdd_samples (spoken digits); protein_ss (residues).
         level: Kind of token of a text: character, bpe or byte.
         vocabulary: Largest number of entries of the vocabulary of a text.
         length: Number of tokens of a piece of a long text or a sound, the largest context without a memory.
@@ -64,6 +63,11 @@ def language_model(
     if memory and trunk.positions == "learned":
         raise uf.InputError(f"memory={memory}: learned positions end; use positions=rotary or positions=sinusoid")
     source = create_long_text(data)
+    residues = isinstance(source, uf.datasets.ProteinSS)
+    if residues:
+        _refuse("proteins", level=level, vocabulary=vocabulary, memory=memory)
+    # The score range of proteins is that of their labels.
+    score_range = None if residues else getattr(source, "score_range", None)
     texts, codes = (example.input for example in source.split("train")), getattr(source, "codes", ())
     entries = uf.fitted(source.name, lambda: uf.Vocabulary.fit(texts, size=vocabulary, level=level, extra=codes))
     windows = None
@@ -86,11 +90,11 @@ def language_model(
         trunk.dim,
         vocabulary=entries,
         embedding=tokenizer.embedding if tied else None,
-        unit="character" if level == "character" else "token",
+        unit="residue" if residues else "character" if level == "character" else "token",
         context=None if codes else length,
         memory=memory,
     )
-    task = uf.Task(source, tokenizer, head, augmentation=windows, objective=uf.NextToken())
+    task = uf.Task(source, tokenizer, head, augmentation=windows, objective=uf.NextToken(), score_range=score_range)
     training = training.sized_for(source, source.name, minimum=MIN_TEXT_EPOCHS)
     return uf.Experiment(trunk.build(causal=True), {source.name: task}, training)
 
@@ -109,16 +113,22 @@ def _next_pixel(pictures: uf.Source, side: int, grays: int, trunk: TrunkConfig) 
     tokenizer = uf.PixelTokenizer(trunk.dim, side=side, grays=grays, positions=positions, dropout=trunk.dropout)
     nats = uf.fitted("independent-pixels", lambda: independent_pixel_nats(pictures, tokenizer))
     head = uf.LanguageModelingHead(grays, trunk.dim, unit="pixel", context=side**2)
-    return uf.Task(GrayPictures(pictures, nats), tokenizer, head, objective=uf.NextToken())
+    chance = uf.ScoreRange(
+        "nats_per_pixel", nats, None, "chance: each pixel by the frequencies of its own grays in train"
+    )
+    return uf.Task(pictures, tokenizer, head, objective=uf.NextToken(), score_range=chance)
 
 
 def _next_sample(sounds: uf.Source, length: int, trunk: TrunkConfig) -> uf.Task:
     """Return the task of predicting the 8-bit code of each sample of a sound from the samples before it."""
     tokenizer = uf.SampleTokenizer(trunk.dim, positions=trunk.input_positions, length=length + 1, dropout=trunk.dropout)
-    nats = uf.fitted("independent-samples", lambda: independent_sample_nats(sounds, tokenizer))
-    pieces = SoundPieces(sounds, tokenizer.sample_rate, length, nats)
+    nats = uf.fitted("independent-samples", lambda: unigram_nats(sounds, tokenizer, tokenizer.num_codes))
+    chance = uf.ScoreRange(
+        "nats_per_sample", nats, None, "chance: each sample by the frequencies of the codes in train"
+    )
+    pieces = SoundPieces(sounds, tokenizer.sample_rate, length)
     head = uf.LanguageModelingHead(tokenizer.num_codes, trunk.dim, unit="sample", context=length)
-    return uf.Task(pieces, tokenizer, head, objective=uf.NextToken())
+    return uf.Task(pieces, tokenizer, head, objective=uf.NextToken(), score_range=chance)
 
 
 if __name__ == "__main__":

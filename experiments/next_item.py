@@ -40,7 +40,7 @@ def next_item(
     )
     head = uf.NextItemHead(tokenizer.embedding, dropout=trunk.dropout, hidden=hides)
     targets = uf.MaskedItems(source.num_items, hidden_share) if hides else uf.NextToken()
-    task = uf.Task(source, tokenizer, head, objective=targets)
+    task = uf.Task(source, tokenizer, head, objective=targets, score_range=source.score_range)
     training = training.sized_for(source, source.name)
     return uf.Experiment(trunk.build(causal=not hides), {source.name: task}, training)
 

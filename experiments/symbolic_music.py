@@ -32,7 +32,9 @@ def symbolic_music(
         )
         writer = uf.LanguageModelingHead(voices.num_ids, trunk.dim, unit="note")
         shift = TransposeVoices(transpose) if transpose else None
-        task = uf.Task(source, voices, writer, augmentation=shift, objective=uf.NextToken())
+        task = uf.Task(
+            source, voices, writer, augmentation=shift, objective=uf.NextToken(), score_range=source.score_range
+        )
         training = training.sized_for(source, source.name)
         return uf.Experiment(trunk.build(causal=True), {source.name: task}, training)
     tokenizer = uf.PianoRollTokenizer(trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
@@ -40,7 +42,10 @@ def symbolic_music(
         tokenizer.num_notes, trunk.dim, first_label=tokenizer.lowest_note, dropout=trunk.dropout
     )
     augmentation = Transpose(transpose) if transpose else None
-    task = uf.Task(source, tokenizer, head, augmentation=augmentation, objective=uf.NextToken())
+    score_range = getattr(source, "score_range", None)  # Your own MIDI files have none.
+    task = uf.Task(
+        source, tokenizer, head, augmentation=augmentation, objective=uf.NextToken(), score_range=score_range
+    )
     return uf.Experiment(trunk.build(causal=True), {source.name: task}, training.sized_for(source, source.name))
 
 

@@ -35,7 +35,7 @@ def word_vectors(
     tokenizer = uf.SubwordTokenizer(table, dim, positions="none", end=False)
     head = uf.WordVectorHead(table, dim, embedding=tokenizer.embedding, negatives=negatives)
     objective = uf.SkipGram(table, counts, window=window, subsample=subsample)
-    task = uf.Task(source, tokenizer, head, objective=objective)
+    task = uf.Task(source, tokenizer, head, objective=objective, score_range=source.score_range)
     training = training.sized_for(source, source.name, minimum=MIN_EPOCHS)
     return uf.Experiment(uf.Transformer(dim, 0, norm="post"), {source.name: task}, training)
 

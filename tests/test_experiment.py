@@ -10,7 +10,17 @@ import pytest
 import torch
 from torch import nn
 
-from unifier import ClassificationHead, ConvolutionalTrunk, MeanAttentionTrunk, RecurrentTrunk, Transformer, Trunk
+from unifier import (
+    ClassificationHead,
+    ConvolutionalTrunk,
+    LanguageModelingHead,
+    MeanAttentionTrunk,
+    NextToken,
+    RecurrentTrunk,
+    ScoreRange,
+    Transformer,
+    Trunk,
+)
 from unifier.data.dataloader import collate
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, encode_split
@@ -28,7 +38,7 @@ from unifier.experiment import (
     save_fitted,
 )
 from unifier.training.lightning_module import UnifierModule
-from unifier_tokenizers import InputError, PatchTokenizer, Vocabulary
+from unifier_tokenizers import InputError, PatchTokenizer, PixelTokenizer, Vocabulary
 
 D = 8
 
@@ -231,3 +241,12 @@ def test_fitted_values_are_read_back_from_a_run(tmp_path: Path) -> None:
         assert fitted("new", lambda: 5) == 5, "a value that the run did not store is fitted"
     assert set(values) == {"words", "length", "new"}
     assert fitted("length", lambda: 6) == 6, "nothing is recorded outside the block"
+
+
+def test_score_range_of_labels_is_not_used_with_an_objective() -> None:
+    labels, tokenizer = Digits(), PixelTokenizer(D, side=4, grays=4)
+    head = LanguageModelingHead(4, D, unit="pixel", context=16)
+    chance = ScoreRange("nats_per_pixel", 1.0, None, "own")
+    assert task().resolved_score_range == Digits.score_range
+    assert Task(labels, tokenizer, head, objective=NextToken()).resolved_score_range is None
+    assert Task(labels, tokenizer, head, objective=NextToken(), score_range=chance).error_at_chance() == 1.0

@@ -19,7 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPriva
 
 from unifier.data.dataloader import Augmentation, BudgetUnit, Objective, TestTimeAugmentation
 from unifier.data.packed import PackedSource
-from unifier.data.source import BadExamples, Source, score_range_of
+from unifier.data.source import BadExamples, ScoreRange, Source, score_range_of
 from unifier.files import read_json, write_json
 from unifier.heads.head import Head
 from unifier.nn.block import FeedForward
@@ -264,6 +264,12 @@ class Task:
 
     With None, validation and test use only the example itself.
     """
+    score_range: ScoreRange | None = None
+    """The chance score and the reference score of the task.
+
+    None means the score range of the source. With an objective, None means that the task has no score range. An
+    objective replaces the targets of the source, to which the score range of the source belongs.
+    """
 
     def __post_init__(self) -> None:
         if not 0 <= self.loss_weight < math.inf:
@@ -276,13 +282,20 @@ class Task:
         if self.objective is not None and self.tta is not None:
             raise InputError("objective and tta: give a task either an objective or test-time augmentation")
 
+    @property
+    def resolved_score_range(self) -> ScoreRange | None:
+        """The score range of the task, or None if it is not known."""
+        if self.score_range is not None or self.objective is not None:
+            return self.score_range
+        return score_range_of(self.source)
+
     def error_at_chance(self, metric: str | None = None) -> float | None:
-        """Return the error of a chance-level prediction from the source's score range, or None if it is unknown.
+        """Return the error of a chance-level prediction from the score range, or None if it is unknown.
 
         Args:
             metric: The name of the error, or None for the metric of the score range.
         """
-        score_range = score_range_of(self.source)
+        score_range = self.resolved_score_range
         if score_range is None or score_range.metric not in self.head.lower_is_better or score_range.chance <= 0:
             return None
         return score_range.chance if metric in (None, score_range.metric) else None
@@ -336,7 +349,7 @@ class Experiment:
         if max_score is None and len(self.tasks) > 1 and task.error_at_chance() is None:
             raise InputError(
                 f'task "{name}": the head has max_score=None, but joint training needs the best possible score of each '
-                "task; use a metric with an upper bound, such as R2 in percent, or give the source the score_range of "
+                "task; use a metric with an upper bound, such as R2 in percent, or give the task the score_range of "
                 "an error"
             )
         if max_score is not None and not max_score > 0:

@@ -162,12 +162,10 @@ def test_overlap_is_left_to_sources_with_copies(capsys: pytest.CaptureFixture[st
     assert "own: 3 examples of val and test" in capsys.readouterr().err
 
 
-def test_description_has_the_score_range_or_none() -> None:
-    score_range = describe_data(Digits(), {})["score_range"]
-    assert score_range == {"metric": "accuracy", "chance": 10.0, "reference": 97.0, "origin": Digits.score_range.origin}
+def test_description_has_the_sizes_of_the_splits_and_a_hash() -> None:
     data = describe_data(own(train=examples("a", "b"), val=examples("c"), test=[]), {"val": 1})
     assert len(data.pop("sha256")) == 64
-    assert data == {"name": "own", "train": 2, "val": 1, "test": 0, "skipped": {"val": 1}, "score_range": None}
+    assert data == {"name": "own", "train": 2, "val": 1, "test": 0, "skipped": {"val": 1}}
 
 
 HASH = """

@@ -11,8 +11,7 @@ import torch
 import unifier as uf
 from benchmarks.pixel_floors import data_bytes, png, png_floors
 from tests.experiments.test_recipes import build, only_task
-from unifier.data.source import score_range_of
-from unifier.datasets import Digits, GrayPictures, independent_pixel_nats
+from unifier.datasets import independent_pixel_nats
 from unifier_tokenizers import InputError, PixelTokenizer
 
 TOKENIZER = PixelTokenizer(8, side=4, grays=4)
@@ -36,14 +35,6 @@ def test_independent_pixels_equal_a_plain_loop() -> None:
         counts = Counter(picture[pixel] for picture in train)
         nats += [-math.log((counts[picture[pixel]] + 1) / (5 + 4)) for picture in test]
     assert independent_pixel_nats(Few(), TOKENIZER) == pytest.approx(sum(nats) / len(nats))
-
-
-def test_source_of_pixels_has_the_attributes_of_its_pictures() -> None:
-    source = GrayPictures(digits := Digits(), 1.5)
-    assert (source.name, source.labels, len(source.split("val"))) == ("digits", digits.labels, len(digits.split("val")))
-    score_range = score_range_of(source)
-    assert score_range is not None
-    assert (score_range.metric, score_range.chance) == ("nats_per_pixel", 1.5)
 
 
 def test_png_sizes_count_the_data() -> None:

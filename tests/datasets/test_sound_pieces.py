@@ -10,7 +10,7 @@ import torch
 import unifier as uf
 from unifier.config import load_experiment
 from unifier.data.dataset import open_split
-from unifier.datasets import SoundPieces, independent_sample_nats
+from unifier.datasets import SoundPieces, unigram_nats
 from unifier_tokenizers import Audio, InputError, SampleTokenizer
 
 SOUNDS = {name: [Audio(torch.randn(n).clamp(-1, 1), 8000) for n in (9, 4, 1)] for name in ("train", "val", "test")}
@@ -24,7 +24,7 @@ class Noise:
 
 
 def test_pieces_join_to_the_sounds() -> None:
-    pieces = open_split(SoundPieces(Noise(), 8000, 4, 1.0), "val")
+    pieces = open_split(SoundPieces(Noise(), 8000, 4), "val")
     assert [len(piece.input.waveform) for piece in pieces] == [
         4,
         4,
@@ -43,7 +43,7 @@ def test_independent_samples_equal_a_plain_loop() -> None:
     )
     counts = Counter(train)
     nats = [-math.log((counts[code] + 1) / (len(train) + 256)) for code in test]
-    assert independent_sample_nats(Noise(), tokenizer) == pytest.approx(sum(nats) / len(nats))
+    assert unigram_nats(Noise(), tokenizer, tokenizer.num_codes) == pytest.approx(sum(nats) / len(nats))
 
 
 @pytest.mark.parametrize(("given", "message"), [({"memory": 8}, "memory=8"), ({"side": 8}, "side=8")])
@@ -51,4 +51,4 @@ def test_settings_of_other_data_are_refused(given: dict[str, Any], message: str)
     with pytest.raises(InputError, match=message):
         load_experiment("language_model")(data="fsdd_samples", **given)
     with pytest.raises(InputError, match="length=1"):
-        SoundPieces(Noise(), 8000, 1, 1.0)
+        SoundPieces(Noise(), 8000, 1)

@@ -245,6 +245,11 @@ class AudioTokenizer(Tokenizer, ABC):
         power = self.norm(self.log_power(values.mT.unflatten(2, self.tiles.patch)), positions)
         return self.dropout(self.encoding(self.project(power, positions), positions))
 
+    @property
+    def token_seconds(self) -> float:
+        """The time from one token to the next, in seconds."""
+        return self.tiles.stride[0] * self.frame_step
+
     @final
     def position_values(self, units: Units) -> Tensor:
         """Return the time of each token's center (1, N) in seconds."""

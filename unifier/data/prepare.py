@@ -6,7 +6,7 @@ import pickle
 import sys
 import time
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -27,7 +27,6 @@ from unifier.data.source import (
     Source,
     SplitName,
     name_of,
-    score_range_of,
     target_of,
 )
 from unifier.files import print_status
@@ -184,21 +183,19 @@ def _check_repeatable(source: Source, head: Head, split: SplitName, encoded: Enc
 
 
 def describe_data(source: Source, skipped: Mapping[str, int]) -> dict[str, Any]:
-    """Return a source's name, hash, split sizes and score range, and the number of skipped examples of each split.
+    """Return a source's name, hash and split sizes, and the number of skipped examples of each split.
 
     The optional entry `dropped` contains the numbers of examples that the source left out. The optional entry `copies`
     contains the number of val and test examples that are also in train. The optional entry `license` contains the
     license of the data.
     """
     sizes = {split: len(open_split(source, split)) for split in SPLITS}
-    score_range = score_range_of(source)
     notes = {name: value for name in ("dropped", "copies", "license") if (value := getattr(source, name, None))}
     return {
         "name": name_of(source),
         "sha256": sha256_of(source),
         **sizes,
         "skipped": dict(skipped),
-        "score_range": score_range and asdict(score_range),
         **notes,
     }
 

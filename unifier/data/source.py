@@ -164,15 +164,26 @@ def score_range_of(source: Source, lower_is_better: Set[str] | None = None) -> S
     if score_range is not None and not isinstance(score_range, ScoreRange):
         expected = "give it as unifier.ScoreRange(metric, chance, reference, origin)"
         raise InputError(f"{name_of(source)}: its score_range is a {type(score_range).__name__}: {expected}")
-    if score_range is not None and score_range.reference is not None and lower_is_better is not None:
-        lower = score_range.metric in lower_is_better
-        if lower != (score_range.reference < score_range.chance):
-            raise InputError(
-                f"{name_of(source)}: chance={score_range.chance:g}, reference={score_range.reference:g}: the reference "
-                f"of {score_range.metric} must be {'below' if lower else 'above'} chance, because "
-                f"{'lower' if lower else 'higher'} values are better (see the head's lower_is_better)"
-            )
+    if score_range is not None and lower_is_better is not None:
+        check_direction(name_of(source), score_range, lower_is_better)
     return score_range
+
+
+def check_direction(name: str, score_range: ScoreRange, lower_is_better: Set[str]) -> None:
+    """Raise InputError if the reference of a score range is worse than chance.
+
+    Args:
+        name: The name of the data set, for the message.
+        score_range: The score range.
+        lower_is_better: The head's metrics that are errors.
+    """
+    lower = score_range.metric in lower_is_better
+    if score_range.reference is not None and lower != (score_range.reference < score_range.chance):
+        raise InputError(
+            f"{name}: chance={score_range.chance:g}, reference={score_range.reference:g}: the reference of "
+            f"{score_range.metric} must be {'below' if lower else 'above'} chance, because "
+            f"{'lower' if lower else 'higher'} values are better (see the head's lower_is_better)"
+        )
 
 
 def describe_example(examples: Sequence[Example], index: int) -> str:

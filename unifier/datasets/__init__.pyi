@@ -8,6 +8,7 @@ from .boxes import BCCD as BCCD
 from .boxes import BoxTable as BoxTable
 from .cifar10 import CIFAR10 as CIFAR10
 from .coded_texts import CodedTexts as CodedTexts
+from .digit_spans import DigitSpans as DigitSpans
 from .digits import Digits as Digits
 from .emoji_names import EmojiNames as EmojiNames
 from .emoji_names import PictureKind as PictureKind
@@ -27,11 +28,13 @@ from .factory import create_symbolic_music as create_symbolic_music
 from .factory import create_text_dataset as create_text_dataset
 from .factory import create_token_dataset as create_token_dataset
 from .factory import modality_of as modality_of
+from .floors import Floor as Floor
+from .floors import find_floor as find_floor
+from .floors import unigram_nats as unigram_nats
 from .fma import FMA as FMA
 from .fsdd import FSDD as FSDD
 from .fsdd import FSDDStrings as FSDDStrings
 from .grammar import GrammarPairs as GrammarPairs
-from .gray_pictures import GrayPictures as GrayPictures
 from .gray_pictures import independent_pixel_nats as independent_pixel_nats
 from .gtzan import GTZAN as GTZAN
 from .image_folder import ImageFolder as ImageFolder
@@ -66,7 +69,6 @@ from .references import DistantReferences as DistantReferences
 from .scattered_pictures import ScatteredClothes as ScatteredClothes
 from .series_windows import SeriesWindows as SeriesWindows
 from .sound_pieces import SoundPieces as SoundPieces
-from .sound_pieces import independent_sample_nats as independent_sample_nats
 from .summaries import SciTLDR as SciTLDR
 from .summaries import SummaryKind as SummaryKind
 from .summaries import TextsWithSummaries as TextsWithSummaries

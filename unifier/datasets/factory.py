@@ -294,17 +294,21 @@ def create_plain_text_dataset(data: str, *, words: int, languages: Sequence[str]
     return PLAIN_TEXT_DATASETS[data](words=words)
 
 
-def create_long_text(data: str) -> LongTextFile | TinyShakespeare | LongWikiArticles | NottinghamTunes | CodedTexts:
+def create_long_text(
+    data: str,
+) -> LongTextFile | TinyShakespeare | LongWikiArticles | NottinghamTunes | CodedTexts | ProteinSS:
     """Create a source of texts for a language model from its name, or from the path of a text file.
 
     The texts of a classification data set, or of a table with the columns text and label, get their label as a control
-    code.
+    code. The texts of protein_ss are the residues of proteins.
 
     Raises:
         InputError: `data` is neither a name nor an existing path.
     """
     if data in TEXT_DATASETS or data.endswith((".csv", ".tsv")) or data.startswith(TABLES):
         return CodedTexts(create_text_dataset(data))
+    if data == ProteinSS.name:
+        return ProteinSS()
     return LONG_TEXTS[data]() if data in LONG_TEXTS else LongTextFile(_existing_path(data, LONG_TEXTS))
 
 

@@ -200,6 +200,15 @@ class FSDDStrings:
 
     def split(self, name: SplitName) -> Examples[DigitString]:
         """Return the strings of one split."""
+        return Examples(self.strings(name), partial(_read_string, self.archive), _string_name, _string_target)
+
+    @property
+    def archive(self) -> Archive:
+        """The files of the recordings (see `FSDD.archive`)."""
+        return self._digits.archive
+
+    def strings(self, name: SplitName) -> list[DigitString]:
+        """Return the recordings of each string of one split."""
         recordings = self._digits.recordings(name)
         by_speaker = {each.speaker: [r for r in recordings if r.speaker == each.speaker] for each in recordings}
         rng = np.random.default_rng((self._seed, SPLITS.index(name)))
@@ -209,7 +218,7 @@ class FSDDStrings:
             own = by_speaker[rng.choice(list(by_speaker))]
             chosen = rng.integers(len(own), size=rng.integers(shortest, longest + 1))
             strings.append(DigitString(tuple(own[k] for k in chosen), number))
-        return Examples(strings, partial(_compose, self._digits.archive), _string_name, _string_target)
+        return strings
 
     @cached_property
     def sha256(self) -> str:
@@ -220,8 +229,10 @@ class FSDDStrings:
         return sha256(settings.encode()).hexdigest()
 
 
-def _compose(archive: Archive, string: DigitString) -> Example:
+def compose_string(archive: Archive, string: DigitString) -> tuple[Audio, list[tuple[float, float]]]:
+    """Return the sound of a string, and the start and the end of each digit in seconds."""
     rng, parts, rate = np.random.default_rng(string.seed), list[NDArray[np.float32]](), 0
+    times: list[tuple[float, float]] = []
     for recording in string.recordings:
         sound = read_audio(recording.sound.path, archive)
         rate, wave = int(sound.sample_rate), np.array(sound.waveform, np.float32)
@@ -229,8 +240,14 @@ def _compose(archive: Archive, string: DigitString) -> Example:
         fade = np.minimum(1, np.minimum(np.arange(len(wave)), np.arange(len(wave))[::-1]) / FADE)
         quiet = float(np.sqrt((frames**2).mean(1).min())) if len(frames) else 0.0
         noise = rng.normal(size=int(rng.uniform(0, MAX_PAUSE) * rate)) * quiet
+        begin = sum(map(len, parts)) / rate
+        times.append((begin, begin + len(wave) / rate))
         parts += [(wave * fade).astype(np.float32), noise.astype(np.float32)]
-    return Example(Audio(np.concatenate(parts), rate), _string_target(string))
+    return Audio(np.concatenate(parts), rate), times
+
+
+def _read_string(archive: Archive, string: DigitString) -> Example:
+    return Example(compose_string(archive, string)[0], _string_target(string))
 
 
 def _string_name(string: DigitString) -> str:

@@ -1,43 +1,13 @@
-"""Pictures whose pixels are predicted one by one, with the error of independent pixels as chance."""
+"""Pixels of gray pictures, and the loss if each pixel is predicted on its own."""
 
 import math
-from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unifier.data.dataset import open_split
-from unifier.data.source import ScoreRange, Source, Split, SplitName, name_of
+from unifier.data.source import Source, SplitName
 from unifier_tokenizers import InputError, PixelTokenizer
-
-
-@final
-class GrayPictures:
-    """A source of pictures for the objective `NextToken`, without a use of their labels.
-
-    All attributes except the score range are those of the source of the pictures.
-    """
-
-    def __init__(self, source: Source, independent_pixel_nats: float) -> None:
-        """Store the source.
-
-        Args:
-            source: The pictures.
-            independent_pixel_nats: The loss at chance level (see `independent_pixel_nats`).
-        """
-        self.name, self._source = name_of(source), source
-        origin = "chance: each pixel by the frequencies of its own grays in train"
-        self.score_range = ScoreRange("nats_per_pixel", independent_pixel_nats, None, origin)
-
-    def split(self, name: SplitName) -> Split:
-        """Return the pictures of one split."""
-        return self._source.split(name)
-
-    def __getattr__(self, name: str) -> Any:
-        # During unpickling, `_source` does not exist yet. Reading `_source` would call `__getattr__` again.
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self._source, name)
 
 
 def independent_pixel_nats(source: Source, tokenizer: PixelTokenizer) -> float:

@@ -166,7 +166,6 @@ class TextPieces:
             raise InputError(f"length={length}: a piece needs at least 2 tokens")
         self._source, self._vocabulary, self.length, self._stream = source, vocabulary, length, stream
         self.name, self.sha256 = name_of(source), getattr(source, "sha256", "")
-        self.score_range = getattr(source, "score_range", None)
 
     def split(self, name: SplitName) -> Examples["_Piece"]:
         """Return the pieces of one split, in the order of the texts."""

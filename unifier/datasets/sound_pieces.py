@@ -2,16 +2,13 @@
 
 from typing import NamedTuple, final
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unifier.data.dataset import Examples, open_split
 from unifier.data.inputs import AudioReader
-from unifier.data.source import Example, ScoreRange, Source, SplitName, describe_example, name_of
-from unifier_tokenizers import Audio, InputError, SampleTokenizer
+from unifier.data.source import Example, Source, SplitName, describe_example, name_of
+from unifier_tokenizers import Audio, InputError
 from unifier_tokenizers.audio import resample
-from unifier_tokenizers.samples import NUM_CODES
 
 
 @final
@@ -22,21 +19,18 @@ class SoundPieces:
     piece has no context before its first sample, and no target.
     """
 
-    def __init__(self, source: Source, sample_rate: int, length: int, independent_sample_nats: float) -> None:
+    def __init__(self, source: Source, sample_rate: int, length: int) -> None:
         """Store the source. Its sounds are read later.
 
         Args:
             source: A source whose inputs are sounds.
             sample_rate: The sample rate of the pieces in Hz.
             length: The number of samples of a piece.
-            independent_sample_nats: The loss at chance level (see `independent_sample_nats`).
         """
         if length < 2:
             raise InputError(f"length={length}: a piece needs at least 2 samples")
         self.name, self.sha256 = f"{name_of(source)}_samples", getattr(source, "sha256", "")
         self.reader, self.license = AudioReader(), getattr(source, "license", None)
-        origin = "chance: each sample by the frequencies of the codes in train"
-        self.score_range = ScoreRange("nats_per_sample", independent_sample_nats, None, origin)
         self._source, self._sample_rate, self._length = source, sample_rate, length
 
     def split(self, name: SplitName) -> Examples["_Piece"]:
@@ -56,22 +50,6 @@ class _Piece(NamedTuple):
     place: str
     samples: Tensor
     sample_rate: int
-
-
-def independent_sample_nats(source: Source, tokenizer: SampleTokenizer) -> float:
-    """Return the test loss in nats per sample if each sample is predicted by the frequency of its code in train.
-
-    Args:
-        source: The sounds.
-        tokenizer: The tokenizer. The count of each code is increased by 1.
-    """
-    train, test = (_count_codes(source, "train", tokenizer), _count_codes(source, "test", tokenizer))
-    return float(-(np.log((train + 1) / (train + 1).sum()) * test).sum() / max(test.sum(), 1))
-
-
-def _count_codes(source: Source, split: SplitName, tokenizer: SampleTokenizer) -> NDArray[np.int64]:
-    codes = (tokenizer.encode(example.input).values[1:].numpy() for example in open_split(source, split))
-    return sum((np.bincount(each, minlength=NUM_CODES) for each in codes), np.zeros(NUM_CODES, np.int64))
 
 
 def _read_piece(piece: _Piece) -> Example:

@@ -12,7 +12,8 @@ from torch.nn import functional
 from unifier.heads.head import count_examples
 from unifier.heads.summed_metrics import SummedHead
 from unifier.nn.precision import in_float32
-from unifier_tokenizers import Dropout, InputError, Tokens, Units
+from unifier_tokenizers import Dropout, InputError, Mixture, Tokenizer, Tokens, Units
+from unifier_tokenizers.audio import AudioTokenizer
 from unifier_tokenizers.text import WORD_START
 
 CONTEXT, QUESTION = "context", "question"
@@ -209,6 +210,12 @@ def mark_spans(context: str, spans: Mapping[str, tuple[int, int]]) -> str:
         parts.append(f": {kinds[k]}]" if kinds[k] and is_last else "")
         end = word.end()
     return "".join(parts) + context[end:]
+
+
+def has_sound_context(tokenizer: Tokenizer) -> bool:
+    """Return True if the context is a sound. In an input, the path of a sound is a text too."""
+    members = tokenizer.members if isinstance(tokenizer, Mixture) else {}
+    return CONTEXT in members and isinstance(members[CONTEXT], AudioTokenizer)
 
 
 def context_of(raw: Any) -> str | None:

@@ -266,7 +266,7 @@ def _read_pairs(data: str, languages: tuple[str, str] | None) -> Iterator[Input]
 
 def _answer_kind(head: Head, reader: InputReader) -> AnswerKind | None:
     """Return the kind of target of a head that answers questions, or None for other heads and inputs."""
-    if not isinstance(reader, MixtureReader) or CONTEXT not in reader.members:
+    if not isinstance(reader, MixtureReader) or not isinstance(reader.members.get(CONTEXT), TextReader):
         return None
     if isinstance(head, TextGenerationHead) and head.scores == "squad":
         return "write"

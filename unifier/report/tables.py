@@ -13,6 +13,7 @@ from unifier.report.conditions import (
     lineage_of,
     metric_title,
     row_budget,
+    row_score_range,
 )
 from unifier.report.estimates import (
     count_noun,
@@ -136,6 +137,9 @@ def score_tables(conditions: Sequence[Condition]) -> dict[str, ReportTable]:
         if any_normalized:
             normalized = condition.normalized_score
             row["normalized"] = plus_minus(normalized) if normalized else "no reference"
+            if single:
+                chance = row_score_range(condition.rows[0]).get("chance")
+                row["chance"] = EMPTY_CELL if chance is None else format_value(chance)
         if over_solo:
             pair = over_solo.get(condition)
             row[_gain_column("minus solo", condition)] = _format_gain(pair, conditions) if pair else EMPTY_CELL

@@ -5,7 +5,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
@@ -24,9 +24,9 @@ from unifier.data.prepare import EncodedTask, prepare_task
 from unifier.data.source import (
     SPLITS,
     SplitName,
+    check_direction,
     describe_example,
     name_of,
-    score_range_of,
     starting_folders,
     target_of,
 )
@@ -378,9 +378,10 @@ def encode_tasks(experiment: Experiment, known: MutableMapping[str, EncodedTask]
     training = experiment.training
     new_tasks = {name: task for name, task in experiment.tasks.items() if name not in known}
     for task in new_tasks.values():
-        score_range_of(task.source, task.head.lower_is_better)  # Check before encoding, which may take hours.
+        if (score_range := task.resolved_score_range) is not None:  # Check before encoding, which may take hours.
+            check_direction(name_of(task.source), score_range, task.head.lower_is_better)
     for name, task in new_tasks.items():
-        known[name] = compute_once(
+        encoded = compute_once(
             lambda task=task: prepare_task(
                 task.source,
                 task.tokenizer,
@@ -390,6 +391,9 @@ def encode_tasks(experiment: Experiment, known: MutableMapping[str, EncodedTask]
                 num_workers=training.num_workers,
             )
         )
+        score_range = task.resolved_score_range
+        described = {**encoded.data, "score_range": score_range and asdict(score_range)}
+        known[name] = replace(encoded, data=described)
     return {name: known[name] for name in experiment.tasks}
 
 

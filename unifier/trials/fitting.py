@@ -105,7 +105,7 @@ class TrialFitter:
         )
         try:
             return self.fit(
-                lambda: self.build(trial),
+                lambda: self.build(trial, job.start),
                 recorded_settings(self.comparison, trial),
                 trial.seed,
                 context,
@@ -117,8 +117,13 @@ class TrialFitter:
         except RunFailed as failure:
             return failure.result
 
-    def build(self, trial: Trial) -> Experiment:
+    def build(self, trial: Trial, start: Path | None = None) -> Experiment:
         """Build the experiment of a trial.
+
+        Args:
+            trial: The trial.
+            start: The folder of the run that has trained the initial trunk. If tokenizers are handed over, recipes take
+                over the vocabularies of this run.
 
         Raises:
             InputError: The parts of the experiment are incompatible.
@@ -126,7 +131,7 @@ class TrialFitter:
         if trial.mode == "showcase":
             (make,) = trial.experiments
             return replace(build_described(make, check_settings(make, {}), Experiment), name=make.__name__)
-        parts = [self._build_part(make, trial) for make in trial.experiments]
+        parts = [self._build_part(make, trial, start) for make in trial.experiments]
         if trial.mode == "joint":
             joint = merge_experiments(parts)
             training = replace(
@@ -163,16 +168,20 @@ class TrialFitter:
         is_counted = self.comparison.count_pretraining and trial.mode != "transfer"
         return {**lineage, "counted": is_counted} if lineage else {}
 
-    def _build_part(self, make: ExperimentFn, trial: Trial) -> Experiment:
-        """Build one experiment, named after its function, with the budget of the comparison."""
-        settings = experiment_settings(self.comparison, make, trial.varied)
+    def _build_part(self, make: ExperimentFn, trial: Trial, start: Path | None = None) -> Experiment:
+        """Build one experiment, named after its function, with the budget of the comparison (see `build`)."""
+        hands_over = start is not None and self.comparison.start_tokenizers
+        earlier = {"start": str(start), "start_tokenizers": True} if hands_over else {}
+        settings = experiment_settings(self.comparison, make, {**trial.varied, **earlier})
         experiment = replace(build_described(make, settings, Experiment), name=make.__name__)
+        if hands_over:  # `_load_start` loads the weights, because a transfer may also shuffle the trunk.
+            experiment = replace(experiment, training=replace(experiment.training, start=None))
         if "transfer" in self.comparison.modes and experiment.trunk.pretrained:
             raise InputError(
                 f"transfer: the trunk of {make.__name__} is pretrained, but the controls need random trunks"
             )
-        if "transfer" in self.comparison.modes and (start := experiment.training.start) is not None:
-            raise InputError(f"transfer: {make.__name__} starts from {start}, but the controls need random trunks")
+        if "transfer" in self.comparison.modes and (given := experiment.training.start) is not None:
+            raise InputError(f"transfer: {make.__name__} starts from {given}, but the controls need random trunks")
         self._classes |= part_classes(experiment)
         self._built.add(make)
         if self.comparison.search is not None and experiment.training.refit:
@@ -210,8 +219,10 @@ class TrialFitter:
         Encoded tasks with other settings are deleted to save memory.
         """
         seed = {"seed": trial.seed} if SHARE in trial.varied else {}
+        hands_over = trial.start is not None and self.comparison.start_tokenizers
+        start = {"start": trial.start.__name__} if trial.start is not None and hands_over else {}
         keys = tuple(
-            (make.__name__, json.dumps({**varied_settings(trial.varied, make), **seed}, default=str))
+            (make.__name__, json.dumps({**varied_settings(trial.varied, make), **seed, **start}, default=str))
             for make in trial.experiments
         )
         alone = [(key,) for key in keys]
