@@ -767,8 +767,8 @@ def act_clean(options: argparse.Namespace) -> None:
     cache = measure_cache()
     _print_line(f"{cache.folder}: {cache.entries:,} entries, {cache.size / 1e6:,.1f} MB")
     if options.yes:
-        left = clear_cache()
-        _print_line(f"deleted {cache.entries - left.entries:,} entries, {(cache.size - left.size) / 1e6:,.1f} MB")
+        deleted = clear_cache()
+        _print_line(f"deleted {deleted.entries:,} entries, {deleted.size / 1e6:,.1f} MB")
     elif cache.entries:
         _print_line("to delete them, run unifier clean --yes; a later run encodes its data again")
 

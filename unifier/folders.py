@@ -188,6 +188,16 @@ def remove_unlocked(parent: Path, prefix: str) -> None:
             rmtree(folder)
 
 
+def folder_size(folder: Path) -> int:
+    """Return the size of all files in a folder in bytes, without files that another process deletes in the meantime."""
+    size = 0
+    for path, _, files in os.walk(folder):
+        for name in files:
+            with suppress(FileNotFoundError):
+                size += Path(path, name).lstat().st_size
+    return size
+
+
 @contextmanager
 def own_temporary_folder(prefix: str) -> Generator[None]:
     """Let an imported package create its temporary files in a folder of this process, which is removed at exit.

@@ -424,6 +424,15 @@ def test_statistics_are_computed_once(table: Path, disk: Disk) -> None:
         assert len(disk.new_reads()) == 6
 
 
+def test_statistics_are_computed_again_if_their_entry_is_deleted_meanwhile(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.fit_once(expected := tokenizer(), AudioFolder(table))
+    monkeypatch.setattr(cache, "lookup", lambda *_: tmp_path / "deleted")
+    cache.fit_once(fitted := tokenizer(), AudioFolder(table))
+    assert torch.equal(fitted.norm.mean, expected.norm.mean)
+
+
 def test_statistics_leave_out_too_short_sounds(table: Path) -> None:
     for name in ("4.wav", "10.wav"):
         soundfile.write(table.parent / name, np.zeros(1), RATE)

@@ -1,11 +1,13 @@
 """The size of the cache, and its removal."""
 
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
 from unifier.cli import main
 from unifier.data.cache import lookup, open_for_write
+from unifier.inference import clean
 
 Capture = pytest.CaptureFixture[str]
 
@@ -32,6 +34,18 @@ def test_cache_is_shown_and_cleared_only_with_yes(cache: Path, capsys: Capture) 
     assert "2 entries" in capsys.readouterr().out.splitlines()[-1]
     assert [lookup(cache, key) is not None for key in ("one", "two", "three")] == [False, False, True]
     assert (cache / "mine").is_dir()
+
+
+def test_entry_of_a_running_process_is_not_counted_as_deleted(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def delete(entry: Path, *, ignore_errors: bool) -> None:
+        rmtree(entry, ignore_errors=ignore_errors)
+        with open_for_write(cache, f"new {entry.name}") as folder:
+            (folder / "values").write_bytes(b"0")
+
+    monkeypatch.setattr(clean, "rmtree", delete)
+    before = clean.measure_cache()
+    assert clean.clear_cache() == before
+    assert clean.measure_cache().entries == 2
 
 
 def test_copies_of_shards_are_entries(cache: Path, capsys: Capture) -> None:

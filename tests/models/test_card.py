@@ -84,6 +84,19 @@ def test_use_fits_the_modality(tokenizers: list[Tokenizer], example: str) -> Non
     compile(code, "card", "exec")
 
 
+def test_card_names_the_trained_models_and_their_cost() -> None:
+    cost = {"tokens": 5000, "flops": 3e12, "seconds": 0.5}
+    lineage = {"start": "words|", "sha256": "f" * 64, "tokenizers": ["a"], "teachers": ["big"], "pretraining": cost}
+    task = ModelTask(PatchTokenizer(D), ClassificationHead(["cat", "dog"], D), ImageReader(3), longest=77)
+    model = StoredModel(
+        "small", create_trunk("transformer", D, 1, 2, D), {"a": task}, 256, FACTS | {"lineage": lineage}
+    )
+    text = write_card(model)
+    for named in ("words\\|", "f" * 64, "tokenizers of a", "| big |", "tokens=5,000", "flops=3e+12", "seconds=0.5"):
+        assert named in text
+    assert "started from" not in card_of(PatchTokenizer(D))
+
+
 def test_card_has_the_facts() -> None:
     text = card_of(PatchTokenizer(D), SubwordTokenizer(VOCABULARY, D))
     lines = text.splitlines()

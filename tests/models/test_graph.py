@@ -112,6 +112,7 @@ def test_program_written_from_the_card_answers_like_predict(tmp_path: Path) -> N
     exif[0x0112] = 6  # The camera was turned.
     Image.fromarray(example("picture", 3)).resize((150, 83)).save(turned, exif=exif)
     values = {"picture": picture, "sound": sound, "translation": "three one two", "resized": turned}
+    values["mixture"] = json.dumps({"caption": "two one", "image": str(picture)})
     for kind, value in values.items():
         (tmp_path / kind).mkdir()
         folder = save_model(tmp_path / kind, "picture" if kind == "resized" else kind)
@@ -120,7 +121,7 @@ def test_program_written_from_the_card_answers_like_predict(tmp_path: Path) -> N
             task = replace(model.tasks["picture"], reader=ImageReader(3, size=20))
             write_model(Path(folder), replace(model, tasks={"picture": task}), "card")
         (answer,) = run_without_unifier(export_model(folder, tmp_path / f"{kind}-graph", "onnx"), value)
-        (expected,) = uf.load(folder).predictions([value])
+        (expected,) = uf.load(folder).predictions([json.loads(str(value)) if kind == "mixture" else value])
         if kind == "translation":
             assert answer == expected
         else:

@@ -119,7 +119,27 @@ def encode_text(text: str, facts: Mapping[str, Any]) -> tuple[Any, Any]:
     return np.array(ids, np.int64), np.arange(len(ids), dtype=np.int64)[None]
 
 
-ENCODERS = {"PatchTokenizer": encode_picture, "FrameTokenizer": encode_sound, "SubwordTokenizer": encode_text}
+def encode_mixture(raw: str, facts: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Encode a JSON object with one input per member."""
+    inputs, packed, places = json.loads(raw), list[Any](), list[Any]()
+    for number, (name, member) in enumerate(facts["members"].items(), start=1):
+        values, positions = ENCODERS[member["class"]](inputs[name], member)
+        rows = len(values) if values.ndim == 2 else 0
+        header = [number, facts["dtypes"].index(str(values.dtype)), rows, len(positions)]
+        body = (values.view if values.dtype == np.float32 else values.astype)(np.int32).reshape(-1, values.shape[-1])
+        packed.append(np.concatenate([np.repeat(np.array(header, np.int32)[:, None], body.shape[1], 1), body]))
+        places.append(positions)
+    rows, axes = (max(map(len, parts)) for parts in (packed, places))
+    values = [np.pad(part, ((0, rows - len(part)), (0, 0))) for part in packed]
+    return np.concatenate(values, 1), np.concatenate([np.pad(p, ((0, axes - len(p)), (0, 0))) for p in places], 1)
+
+
+ENCODERS = {
+    "PatchTokenizer": encode_picture,
+    "FrameTokenizer": encode_sound,
+    "SubwordTokenizer": encode_text,
+    "Mixture": encode_mixture,
+}
 
 
 def stack(units: Sequence[tuple[Any, Any]]) -> dict[str, Any]:

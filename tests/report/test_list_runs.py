@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,17 @@ def test_runs_and_trials_are_listed_by_date(runs: Path) -> None:
     assert stopped.score == "unfinished"
     sizes = {run.folder: sum(path.stat().st_size for path in run.folder.rglob("*.json")) for run in (first, second)}
     assert [first.size - 1000, second.size] == list(sizes.values())
+
+
+def test_files_that_vanish_meanwhile_have_no_size(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, walk = [run.size for run in list_runs(runs)], os.walk
+
+    def walk_late(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+        for path, inner, files in walk(folder):
+            yield path, inner, [*files, "deleted.part"]
+
+    monkeypatch.setattr(os, "walk", walk_late)
+    assert [run.size for run in list_runs(runs)] == sizes
 
 
 def test_broken_and_renamed_runs_are_listed(runs: Path) -> None:

@@ -1,10 +1,11 @@
 """Grids of transfer scores, and the share of its score that a frozen trunk retains."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from tests.report.conftest import FROZEN, Row, make_row, make_seeds, with_metric
+from unifier.experiment import Trainable
 from unifier.report.conditions import group_conditions
 from unifier.report.transfer import TransferGrid, retained_scores, setting_grid, transfer_grids
 
@@ -103,6 +104,14 @@ def test_varied_settings_have_separate_grids() -> None:
             assert cells["from genres"]["digits"] == pytest.approx(100 * (50 + patch) / 88)
             assert cells["from pictures"]["music"] == pytest.approx(100 * (30 + patch) / 70)
             assert cells["random, all trained (solo)"]["music"] == pytest.approx(100 * 50 / 70)
+
+
+def test_each_trained_part_of_a_trunk_has_a_grid() -> None:
+    rows = [make_row("digits", 95.0)]
+    for trainable in get_args(Trainable):
+        rows.append(make_row("digits", 80.0, start="genres", mode="transfer", trainable=trainable))
+    grids = transfer_grids(group_conditions(rows))
+    assert len({grid.title for grid in grids}) == len(get_args(Trainable))
 
 
 def test_grid_columns_of_one_task_are_apart() -> None:

@@ -262,9 +262,10 @@ def fit_once(tokenizer: AudioTokenizer, source: Source, *, bad_examples: BadExam
     shapes = [f"{name} {tuple(buffer.shape)}" for name, buffer in buffers.items()]
     key = _key(source, tokenizer, [*identities, *shapes, bad_examples]) if identities else None
     if root is not None and key is not None and (entry := lookup(root, key)):
-        for name, buffer in load_file(entry / STATISTICS_FILE).items():
-            buffers[name].copy_(buffer)
-        return
+        with suppress(OSError):  # Another process may have deleted the entry.
+            for name, buffer in load_file(entry / STATISTICS_FILE).items():
+                buffers[name].copy_(buffer)
+            return
     encodable = Examples(
         range(len(examples)), partial(_encodable, tokenizer, examples), partial(describe_example, examples)
     )

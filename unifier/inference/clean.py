@@ -1,13 +1,14 @@
 """The cache of encoded data and of copied shards: its size, and its removal."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
 from typing import NamedTuple, final
 
 from unifier.data.cache import DRAFT_PREFIX, cache_folder
 from unifier.data.shard_folder import SHARDS
-from unifier.folders import remove_unlocked
+from unifier.folders import folder_size, remove_unlocked
 from unifier_tokenizers import InputError
 
 ENTRY_NAME = re.compile(r"[0-9a-f]{32}")
@@ -19,7 +20,7 @@ COPY_NAME = re.compile(r"[0-9a-f]{64}")
 
 @final
 class CacheSize(NamedTuple):
-    """The size of the cache."""
+    """The number and the size of entries of the cache."""
 
     folder: Path
     entries: int
@@ -36,7 +37,7 @@ def measure_cache() -> CacheSize:
 
 
 def clear_cache() -> CacheSize:
-    """Delete all entries of the cache, and return the size of the remaining entries.
+    """Delete all entries of the cache, and return the number and the size of the deleted entries.
 
     A run that has already opened an entry keeps its data. Drafts that another process is writing remain.
 
@@ -45,12 +46,14 @@ def clear_cache() -> CacheSize:
     """
     folder = measure_cache().folder
     remove_unlocked(folder, DRAFT_PREFIX)
-    for entry in _entries(folder):
+    sizes = {entry: _size(entry) for entry in _entries(folder)}
+    for entry in sizes:
         if entry.is_dir():
             rmtree(entry, ignore_errors=True)
         else:
             entry.unlink(missing_ok=True)
-    return measure_cache()
+    deleted = [size for entry, size in sizes.items() if not entry.exists()]
+    return CacheSize(folder, len(deleted), sum(deleted))
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -61,5 +64,6 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _size(entry: Path) -> int:
-    files = [entry] if entry.is_file() else [path for path in entry.rglob("*") if not path.is_dir()]
-    return sum(path.lstat().st_size for path in files)
+    with suppress(FileNotFoundError):  # A run may delete the entry in the meantime.
+        return entry.lstat().st_size if entry.is_file() else folder_size(entry)
+    return 0

@@ -156,7 +156,22 @@ def _training(facts: Mapping[str, Any]) -> list[str]:
     budget = {name: _amount(value) for name, value in facts["budget"].items()}
     for name in ("parameters", "settings", "versions"):
         rows.append(f"| {name} | {_cell(facts[name])} |")
-    return [*rows, f"| budget | {_cell(budget)} |", f"| seed | {facts['seed']} |"]
+    rows += [f"| budget | {_cell(budget)} |", f"| seed | {facts['seed']} |"]
+    return [*rows, *_lineage(facts.get("lineage", {}))]
+
+
+def _lineage(lineage: Mapping[str, Any]) -> Iterable[str]:
+    """Yield rows with the trained models that the run used, and with the cost of their training."""
+    if "start" in lineage:
+        parts = ["trunk"]
+        for kind in ("tokenizers", "heads"):
+            parts += [f"{kind} of {', '.join(tasks)}"] if (tasks := lineage.get(kind)) else []
+        yield f"| started from | {_cell(lineage['start'])} ({_cell(', '.join(parts))}) |"
+        yield f"| SHA-256 of its weights | `{lineage['sha256']}` |"
+    if "teachers" in lineage:
+        yield f"| teachers | {_cell(', '.join(lineage['teachers']))} |"
+    if cost := lineage.get("pretraining"):
+        yield f"| budget of its training | {_cell({name: _amount(value) for name, value in cost.items()})} |"
 
 
 def _amount(value: Any) -> str:

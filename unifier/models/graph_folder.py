@@ -14,9 +14,17 @@ from unifier.heads.text_generation import TextGenerationHead, max_target_length
 from unifier.models.card import describe_origin, join_sections
 from unifier.models.folder import CARD_FILE, StoredModel
 from unifier.models.graph import Graph, check_onnx_packages, trace_graphs
-from unifier.models.preprocessing import FACTS_FILE, Names, describe_preprocessing, preprocessing_facts
+from unifier.models.preprocessing import (
+    FACTS_FILE,
+    INPUT_VOCABULARY,
+    Names,
+    describe_preprocessing,
+    member_vocabulary,
+)
+from unifier.models.preprocessing_facts import preprocessing_facts
 from unifier.network import Network
-from unifier_tokenizers import InputError
+from unifier_tokenizers import InputError, Mixture, Tokenizer
+from unifier_tokenizers.configurable import StoredFile
 from unifier_tokenizers.errors import check_choice
 from unifier_tokenizers.text import BOS, EOS
 
@@ -24,7 +32,7 @@ GraphFormat = Literal["torch", "onnx"]
 
 SUFFIXES: Mapping[GraphFormat, str] = {"torch": ".pt2", "onnx": ".onnx"}
 
-INPUT_VOCABULARY, OUTPUT_VOCABULARY = "input_vocabulary.json", "output_vocabulary.json"
+OUTPUT_VOCABULARY = "output_vocabulary.json"
 
 LOADING: Mapping[GraphFormat, Sequence[str]] = {
     "torch": (
@@ -66,12 +74,12 @@ def write_graphs(model: StoredModel, folder: Path, form: GraphFormat, task: str 
     files = {name: f"{name}{SUFFIXES[form]}" for name in graphs}
     for name, graph in graphs.items():
         (graph.save_torch if form == "torch" else graph.save_onnx)(folder / files[name])
-    if vocabulary := getattr(part.tokenizer, "vocabulary", None):
-        vocabulary.save(folder / INPUT_VOCABULARY)
+    for name, vocabulary in _input_vocabularies(part.tokenizer).items():
+        vocabulary.save(folder / name)
     if isinstance(part.head, TextGenerationHead):
         part.head.vocabulary.save(folder / OUTPUT_VOCABULARY)
     steps = [
-        *describe_preprocessing(part.tokenizer, part.reader, Names(vocabulary=f"`{INPUT_VOCABULARY}` of this folder")),
+        *describe_preprocessing(part.tokenizer, part.reader, Names()),
         "Stack the examples of a batch. Pad the shorter examples at the end: values with 0, positions with -1. `mask` "
         "(bool, batch x N) is true for real tokens and false for padding.",
     ]
@@ -85,10 +93,7 @@ def write_graphs(model: StoredModel, folder: Path, form: GraphFormat, task: str 
         "name": model.name,
         "task": task,
         "graphs": described,
-        "input": {
-            **preprocessing_facts(part.tokenizer, part.reader),
-            **({"vocabulary": INPUT_VOCABULARY} if vocabulary else {}),
-        },
+        "input": preprocessing_facts(part.tokenizer, part.reader),
         "steps": steps,
         "output": _output_facts(part.head),
         "answer": answer,
@@ -103,6 +108,15 @@ def write_graphs(model: StoredModel, folder: Path, form: GraphFormat, task: str 
         **(describe_origin(chosen) if "data" in model.facts else {}),
     }
     write_text(folder / CARD_FILE, join_sections(chosen, sections))
+
+
+def _input_vocabularies(tokenizer: Tokenizer) -> dict[str, StoredFile]:
+    """Return the vocabulary of a tokenizer, or of each member of a mixture, keyed by file name."""
+    parts = {INPUT_VOCABULARY: tokenizer}
+    if isinstance(tokenizer, Mixture):
+        parts = {member_vocabulary(index): part for index, part in enumerate(tokenizer.members.values(), start=1)}
+    found = {name: getattr(part, "vocabulary", None) for name, part in parts.items()}
+    return {name: vocabulary for name, vocabulary in found.items() if vocabulary is not None}
 
 
 def _describe_graph(graph: Graph) -> dict[str, Any]:

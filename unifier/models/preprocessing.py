@@ -38,6 +38,9 @@ from unifier_tokenizers.words import MAX_PIECES, UNITS
 FACTS_FILE = "preprocessing.json"
 """The file with the same steps and numbers for programs, beside an exported graph."""
 
+INPUT_VOCABULARY = "input_vocabulary.json"
+"""The file with the vocabulary of the inputs, beside an exported graph."""
+
 MAX_LISTED = 8
 """Largest number of statistics that a step lists. More numbers are only in model.safetensors."""
 
@@ -47,11 +50,33 @@ class Names(NamedTuple):
 
     weights: str = ""
     """The name of the tokenizer's weights in model.safetensors. The card of an exported graph has no such file."""
-    vocabulary: str = 'the entry "vocabulary" of the tokenizer in config.json, a file of this folder'
+    member: str = ""
+    """The name of the tokenizer in a mixture."""
+    file: str = INPUT_VOCABULARY
+    """The file with the vocabulary in the folder of an exported graph."""
+
+    @property
+    def vocabulary(self) -> str:
+        """The place of the vocabulary."""
+        if self.weights:
+            return 'the entry "vocabulary" of the tokenizer in config.json, a file of this folder'
+        return f"`{self.file}` of this folder"
 
     def statistic(self, name: str) -> str:
         """Return the place of a statistic."""
-        return f"{self.weights}.{name} of model.safetensors" if self.weights else f'"{name}" in {FACTS_FILE}'
+        if self.weights:
+            return f"{self.weights}.{name} of model.safetensors"
+        return f'"{name}"{f" of the member {self.member}" if self.member else ""} in {FACTS_FILE}'
+
+    def of_member(self, index: int, member: str) -> "Names":
+        """Return the places for a member of a mixture, counted from 1."""
+        weights = f"{self.weights}.members.{member}" if self.weights else ""
+        return Names(weights, member, member_vocabulary(index))
+
+
+def member_vocabulary(index: int) -> str:
+    """Return the file with the vocabulary of a member of a mixture, counted from 1, beside an exported graph."""
+    return INPUT_VOCABULARY.replace(".", f"_{index}.")
 
 
 def describe_preprocessing(tokenizer: Tokenizer, reader: InputReader, names: Names) -> list[str]:
@@ -306,10 +331,7 @@ def _describe_series(tokenizer: SeriesTokenizer, reader: InputReader, names: Nam
 def _describe_mixture(tokenizer: Mixture, reader: InputReader, names: Names) -> list[str]:
     steps = list[str]()
     for index, (member, part) in enumerate(tokenizer.members.items(), start=1):
-        part_reader = reader.members.get(member, reader) if isinstance(reader, MixtureReader) else reader
-        described = describe_preprocessing(
-            part, part_reader, names._replace(weights=f"{names.weights}.members.{member}")
-        )
+        described = describe_preprocessing(part, member_reader(reader, member), names.of_member(index, member))
         steps += [f"Member {index}, `{member}`: {step}" for step in described]
     dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in MIXED_DTYPES)
     return [
@@ -356,42 +378,6 @@ def _numbers(values: Tensor, names: Names, statistic: str) -> str:
     return listed if len(values) == 1 or len(numbers) == 1 else f"({listed})"
 
 
-def preprocessing_facts(tokenizer: Tokenizer, reader: InputReader) -> dict[str, Any]:
-    """Return the numbers of the steps of `describe_preprocessing`, for programs."""
-    encoding = getattr(tokenizer, "encoding", None)
-    limit = encoding.lengths[0] if isinstance(encoding, PositionalEncoding) and encoding.kind == "learned" else None
-    facts: dict[str, Any] = {"class": type(tokenizer).__name__, "max_position": limit}
-    if isinstance(tokenizer, PatchTokenizer):
-        size = reader.size if isinstance(reader, ImageReader) else None
-        grid = {name: getattr(tokenizer, name) for name in ("channels", "patch", "stride")}
-        facts |= grid | {"max_side": size, "resampling": "Pillow's thumbnail, bicubic, reducing_gap 2.0"}
-        facts |= {"class_token": tokenizer.class_token is not None}
-        facts |= {"mean": tokenizer.mean.tolist(), "std": tokenizer.std.tolist()}
-    elif isinstance(tokenizer, VideoTokenizer):
-        facts |= {name: getattr(tokenizer, name) for name in ("channels", "frames", "patch")}
-    elif isinstance(tokenizer, FrameTokenizer | WaveformTokenizer):
-        facts |= {"sample_rate": tokenizer.sample_rate, "window": tokenizer.win_samples, "hop": tokenizer.hop_samples}
-        if isinstance(tokenizer, FrameTokenizer):
-            facts |= {"fft": round(2 * tokenizer.first_center * tokenizer.sample_rate), "mel_bands": tokenizer.n_mels}
-            facts |= {"min_power": POWER_FLOOR}
-        tiles = tokenizer.tiles
-        facts |= {"tile": list(tiles.patch), "tile_step": list(tiles.stride), "fill": tiles.pad_value}
-        facts |= {"position_axes": tokenizer.axes, "normalization": tokenizer.norm.kind}
-        facts |= {"norm.mean": tokenizer.norm.mean.tolist(), "norm.std": tokenizer.norm.std.tolist()}
-    elif isinstance(tokenizer, SubwordTokenizer | WordTokenizer):
-        facts |= {"pad": PAD, "unknown": UNK, "begin": BOS, "end": EOS}
-    elif isinstance(tokenizer, PretrainedTextTokenizer):
-        facts["max_position"] = tokenizer.length
-    elif isinstance(tokenizer, PianoRollTokenizer):
-        facts |= {"lowest_note": LOWEST_NOTE, "notes": NUM_NOTES}
-    elif isinstance(tokenizer, VoiceTokenizer):
-        facts |= {"begin": BEGIN_PIECE, "rest": REST, "lowest_note": LOWEST_NOTE, "voices": tokenizer.voices}
-    elif isinstance(tokenizer, PixelTokenizer):
-        facts |= {"begin": tokenizer.grays, "side": tokenizer.side, "grays": tokenizer.grays}
-    elif isinstance(tokenizer, SampleTokenizer):
-        facts |= {"begin": NUM_CODES, "sample_rate": tokenizer.sample_rate, "quantization": "mu-law, 8 bits"}
-    elif isinstance(tokenizer, ItemTokenizer):
-        facts |= {"begin": BEGIN_ITEM, "items": tokenizer.num_items}
-    elif isinstance(tokenizer, SeriesTokenizer):
-        facts |= {name: getattr(tokenizer, name) for name in ("context", "patch", "stride")}
-    return facts
+def member_reader(reader: InputReader, member: str) -> InputReader:
+    """Return the preparation of the raw inputs of a member of a mixture."""
+    return reader.members.get(member, reader) if isinstance(reader, MixtureReader) else reader

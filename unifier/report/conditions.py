@@ -16,7 +16,12 @@ ResultRow = Mapping[str, Any]
 RunScores = Mapping[tuple[int, int], float]
 """A mapping from (fold, seed) to the score of a run. Without folds, the key is (seed, seed)."""
 
-TRAINABLE_LABELS = {"all": "all trained", "norms": "norms trained", "none": "frozen"}
+TRAINABLE_LABELS = {
+    "all": "all trained",
+    "lora": "low-rank updates trained",
+    "norms": "norms trained",
+    "none": "frozen",
+}
 """Labels in reports for the values of the setting `trainable`."""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from unifier.files import read_json
-from unifier.folders import RUN_ID
+from unifier.folders import RUN_ID, folder_size
 from unifier.report.estimates import format_value
 from unifier_tokenizers import InputError
 
@@ -93,8 +93,7 @@ def _summarize(folder: Path) -> RunSummary:
         name, score = str(content.get("name", "")), _score(content)
     except InputError:
         name, score = "", "broken"
-    sizes = (path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
-    return RunSummary(folder, name, score, _started(folder), sum(sizes))
+    return RunSummary(folder, name, score, _started(folder), folder_size(folder))
 
 
 def _read(folder: Path) -> dict[str, Any]:
