@@ -115,6 +115,8 @@ def test_python_values_are_checked() -> None:
     assert (config.parse_setting("dim", 3, int), config.parse_setting("seeds", [1, 2], tuple[int, ...])) == (3, (1, 2))
     with pytest.raises(InputError, match=r"dim=\[1\]"):
         config.parse_setting("dim", [1], int)
+    with pytest.raises(InputError, match=r"frozen='trunk'.*'norms'.*'head'"):  # The choices of a list of one item.
+        config.parse_setting("frozen", "trunk", tuple[Literal["norms", "head"], ...])
     for value in (10**30, f"{2**53 + 1}", -(2**63), "[" * 20_000):
         with pytest.raises(InputError, match="dim="):
             config.parse_setting("dim", value, int)

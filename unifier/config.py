@@ -241,18 +241,21 @@ def _convert_setting(name: str, value: Any, kind: Any) -> Any:
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
-        reason = _reason(error)
-        is_list = any(detail["type"] in ("tuple_type", "list_type") for detail in error.errors())
+        reason, is_list = _reason(error), _is_no_list(error)
     if isinstance(value, str):
         for read in (json.loads, lambda text: json.loads(f"[{text}]"), lambda text: text.split(",")):
             try:
                 return adapter.validate_python(read(value))
             except ValidationError as error:
-                wrong = error.errors()[0]["input"]
-                reason = f"{wrong!r}: {_reason(error)}" if is_list and wrong != value else reason
+                if is_list and not _is_no_list(error):  # The error is in an item of the list.
+                    reason = f"{error.errors()[0]['input']!r}: {_reason(error)}"
             except (ValueError, RecursionError):  # The text is not JSON, or is nested too deeply.
                 continue
     raise InputError(f"the setting {name}={value!r} does not fit: {reason}")
+
+
+def _is_no_list(error: ValidationError) -> bool:
+    return any(detail["type"] in ("tuple_type", "list_type") for detail in error.errors())
 
 
 def _reason(error: ValidationError) -> str:

@@ -80,7 +80,7 @@ def print_results(results: Sequence[Result]) -> None:
                 str(result.seed),
                 ", ".join(scores) or f"{result.status}: {result.error}",
                 f"{result.parameters['total']:,}",
-                f"{result.budget['tokens']:,}",
+                f"{result.budget['tokens']:,.0f}",
                 f"{result.budget['seconds']:.0f}",
                 f"{result.speed['mfu']:.1%}" if "mfu" in result.speed else "",
             )

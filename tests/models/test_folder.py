@@ -230,6 +230,10 @@ def test_own_class_loads_only_if_it_is_given(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"OwnTokenizer\]"):
         read_model(tmp_path)
     assert predictions(read_model(tmp_path, [OwnTokenizer]), [1, 2]) == predictions(model, [1, 2])
+    no_lists: tuple[Any, ...] = (OwnTokenizer, ["OwnTokenizer"], "OwnTokenizer")
+    for classes in no_lists:
+        with pytest.raises(InputError, match=r"classes=.*OwnTokenizer"):
+            read_model(tmp_path, classes)
 
 
 @pytest.mark.parametrize("value", [float("nan"), torch.float32, Path("x"), {1: 2}, [abs], Image.new("L", (1, 1))])

@@ -42,3 +42,9 @@ def test_run_table_keeps_digits_of_small_scores(capsys: pytest.CaptureFixture[st
     content["metrics"] = {"test/digits/negative_mse": -0.00123, "test/digits/loss": math.nan}
     print_results([Result(**{field.name: content.get(field.name) for field in fields(Result)})])
     assert "negative_mse −0.00123, loss nan" in capsys.readouterr().out
+
+
+def test_run_table_of_a_finished_run_has_whole_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    content = make_row(budget={"tokens": 379_560.0})["result"]  # A result that is read from its file has floats.
+    print_results([Result(**{field.name: content.get(field.name) for field in fields(Result)})])
+    assert "379,560 " in capsys.readouterr().out

@@ -16,11 +16,17 @@ D = 16
 
 
 def digits(
-    *, start: str = "", tokenizers: bool = True, trainable: Trainable = "all", depth: int = 1, rank: int = 2
+    *,
+    start: str = "",
+    tokenizers: bool = True,
+    trainable: Trainable = "all",
+    depth: int = 1,
+    rank: int = 2,
+    patch: int = 4,
 ) -> Experiment:
     """Classify digits with a small model."""
     source = Digits()
-    task = Task(source, PatchTokenizer(D, channels=1), ClassificationHead(source.labels, D))
+    task = Task(source, PatchTokenizer(D, patch=patch, channels=1), ClassificationHead(source.labels, D))
     training = Training(
         steps=2,
         batch_tokens=128,
@@ -45,10 +51,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tokenizers", [True, False])
-def test_frozen_trunk_is_the_trained_models(trained: Path, tokenizers: bool, tmp_path: Path) -> None:
+def test_frozen_trunk_is_the_trained_models(
+    trained: Path, tokenizers: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     settings: dict[str, Any] = {"start": str(trained), "trainable": "none", "tokenizers": tokenizers}
     [result] = run(digits, out=tmp_path, track="off", **settings)
     before, after = weights(trained), weights(result.folder)
+    assert not any(line.endswith(": digits") for line in capsys.readouterr().out.splitlines())
     assert all(torch.equal(before[name], after[name]) for name in before if name.startswith("trunk."))
     assert result.lineage["tokenizers"] == (["digits"] if tokenizers else [])
     assert result.lineage["pretraining"]["tokens"] == load(trained).facts["budget"]["tokens"]
@@ -57,6 +66,15 @@ def test_frozen_trunk_is_the_trained_models(trained: Path, tokenizers: bool, tmp
     # A second start adds up the cost of both earlier runs.
     [third] = run(digits, out=tmp_path, track="off", start=str(result.folder / "model"))
     assert third.lineage["pretraining"]["tokens"] == result.lineage["pretraining"]["tokens"] + result.budget["tokens"]
+
+
+@pytest.mark.slow
+def test_tokenizer_that_is_not_taken_over_is_named(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [result] = run(digits, out=tmp_path, track="off", start=str(trained), patch=2)
+    assert result.lineage["tokenizers"] == []
+    assert any(line.endswith(": digits") for line in capsys.readouterr().out.splitlines())
 
 
 @pytest.mark.slow

@@ -49,6 +49,8 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[], Tensor]]] = {
     "bert": (lambda: build("Bert", vocab_size=50), lambda: torch.randint(5, 50, (2, 7))),
     "roberta": (lambda: build("Roberta", vocab_size=50), lambda: torch.randint(5, 50, (2, 7))),
     "vit": (lambda: build("ViT", image_size=8, patch_size=4, qkv_bias=False), lambda: torch.randn(2, 3, 8, 8)),
+    "deit": (lambda: build("DeiT", image_size=8, patch_size=4), lambda: torch.randn(2, 3, 8, 8)),
+    "distilbert": (lambda: build("DistilBert", vocab_size=50, hidden_dim=24), lambda: torch.randint(5, 50, (2, 7))),
     "ast": (lambda: build("AST", max_length=40, num_mel_bins=20), lambda: torch.randn(2, 40, 20)),
     "wav2vec2": (lambda: build("Wav2Vec2", **SOUND), lambda: torch.randn(2, 100)),
     "wav2vec2, norm first": (
@@ -79,7 +81,7 @@ def test_trunk_gives_the_models_output(name: str, tmp_path: Path) -> None:
 
 def codec_of(kind: str) -> hf.Tokenizer:
     """Train a vocabulary in the manner of a kind of model."""
-    if kind == "Bert":
+    if kind in ("Bert", "DistilBert"):
         codec, special = hf.Tokenizer(models.WordPiece(unk_token="[UNK]")), ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
         codec.normalizer, codec.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
         codec.decoder = decoders.WordPiece()
@@ -100,7 +102,7 @@ def codec_of(kind: str) -> hf.Tokenizer:
                 vocab_size=150, special_tokens=special, unk_token="<unk>", show_progress=False
             )
     codec.train_from_iterator(TEXTS, trainer)
-    first, last = ("[CLS]", "[SEP]") if kind == "Bert" else ("<s>", "</s>")
+    first, last = ("[CLS]", "[SEP]") if kind in ("Bert", "DistilBert") else ("<s>", "</s>")
     ends = [(name, codec.token_to_id(name)) for name in (first, last)]
     codec.post_processor = processors.TemplateProcessing(single=f"{first} $A {last}", special_tokens=ends)
     return codec
@@ -108,7 +110,7 @@ def codec_of(kind: str) -> hf.Tokenizer:
 
 def save_text_model(kind: str, folder: Path, **options: Any) -> Any:
     codec, transformers = codec_of(kind), import_module("transformers")
-    pad = "[PAD]" if kind == "Bert" else "<pad>"
+    pad = "[PAD]" if kind in ("Bert", "DistilBert") else "<pad>"
     model = build(
         kind,
         vocab_size=codec.get_vocab_size() + 3,
@@ -121,7 +123,7 @@ def save_text_model(kind: str, folder: Path, **options: Any) -> Any:
     return model
 
 
-@pytest.mark.parametrize("kind", ["Bert", "Roberta", "XLMRoberta"])
+@pytest.mark.parametrize("kind", ["Bert", "DistilBert", "Roberta", "XLMRoberta"])
 def test_text_gives_the_models_ids_and_output(kind: str, tmp_path: Path) -> None:
     model = save_text_model(kind, tmp_path)
     codec = import_module("transformers").AutoTokenizer.from_pretrained(tmp_path)

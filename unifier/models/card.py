@@ -160,13 +160,17 @@ def _training(facts: Mapping[str, Any]) -> list[str]:
     return [*rows, *_lineage(facts.get("lineage", {}))]
 
 
+def describe_start(lineage: Mapping[str, Any]) -> str:
+    """Return the name of the trained model from which a run started, and the parts that the run took over."""
+    kinds = {kind: ", ".join(lineage.get(kind, ())) for kind in ("tokenizers", "heads")}
+    parts = ["trunk", *(f"{kind} of {tasks}" for kind, tasks in kinds.items() if tasks)]
+    return f"{lineage['start']} ({'; '.join(parts)})"
+
+
 def _lineage(lineage: Mapping[str, Any]) -> Iterable[str]:
     """Yield rows with the trained models that the run used, and with the cost of their training."""
     if "start" in lineage:
-        parts = ["trunk"]
-        for kind in ("tokenizers", "heads"):
-            parts += [f"{kind} of {', '.join(tasks)}"] if (tasks := lineage.get(kind)) else []
-        yield f"| started from | {_cell(lineage['start'])} ({_cell(', '.join(parts))}) |"
+        yield f"| started from | {_cell(describe_start(lineage))} |"
         yield f"| SHA-256 of its weights | `{lineage['sha256']}` |"
     if "teachers" in lineage:
         yield f"| teachers | {_cell(', '.join(lineage['teachers']))} |"

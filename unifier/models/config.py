@@ -92,7 +92,12 @@ class ConfigReader:
             folder: The folder with the files of stored objects.
             tensors: The tensors among the arguments, keyed by their paths.
             classes: The caller's own classes, which are in no installed package.
+
+        Raises:
+            InputError: `classes` is not a list of classes.
         """
+        if isinstance(classes, type) or not all(isinstance(cls, type) for cls in classes):
+            raise InputError(f"classes={classes!r}: a list of classes is expected, such as classes=[MyTokenizer]")
         self._folder, self._tensors = folder, tensors
         self._classes = {cls.__name__: cls for cls in classes}
         self._parts: dict[str, Any] = {}

@@ -53,6 +53,7 @@ from unifier.experiment import (
 from unifier.files import is_recoverable, print_status, read_json, to_json, write_sealed_json
 from unifier.folders import TRIALS_FOLDER, chosen_name, lock_folder, new_folder, tracking_id
 from unifier.heads.head import Head
+from unifier.models.card import describe_start
 from unifier.models.tags import run_tags
 from unifier.nn.precision import default_device
 from unifier.report.conditions import condition_label
@@ -567,6 +568,11 @@ def print_run_header(result: Result, training: Training, batches: TrainDataLoade
     length = f"{training.seconds:g} seconds" if steps is None else f"{steps:,} steps"
     print_status(f"{result.name}: {', '.join(result.tasks)}; seed {result.seed}; {length}")
     print_status(f"  {counts['total']:,} parameters ({parts})")
+    if "start" in result.lineage:
+        print_status(f"  started from {describe_start(result.lineage)}")
+        others = [task for task in result.tasks if task not in result.lineage["tokenizers"]]
+        if training.start_tokenizers and others:
+            print_status(f"  new tokenizer, because class, shapes or vocabulary differ: {', '.join(others)}")
 
 
 def start_loggers(

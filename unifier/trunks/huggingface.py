@@ -64,6 +64,20 @@ VIT = Family(
     "layernorm",
 )
 
+DISTILBERT = Family(
+    "transformer.layer",
+    {
+        "attention.q_lin": "attention.query",
+        "attention.k_lin": "key",
+        "attention.v_lin": "value",
+        "attention.out_lin": "attention.out",
+        "sa_layer_norm": "attention_norm",
+        "ffn.lin1": "feed_forward.0",
+        "ffn.lin2": "feed_forward.3",
+        "output_layer_norm": "feed_forward_norm",
+    },
+)
+
 WAV2VEC2 = Family(
     "encoder.layers",
     {
@@ -84,15 +98,20 @@ FAMILIES: Mapping[str, Family] = {
     "roberta": BERT,
     "xlm-roberta": BERT,
     "camembert": BERT,
+    "distilbert": DISTILBERT,
     "vit": VIT,
+    "deit": VIT,
     "audio-spectrogram-transformer": VIT,
     "wav2vec2": WAV2VEC2,
     "hubert": WAV2VEC2,
 }
 """The supported kinds of models, keyed by the entry `model_type` of config.json."""
 
-TEXT_KINDS = {"bert": False, "roberta": True, "xlm-roberta": True, "camembert": True}
+TEXT_KINDS = {"bert": False, "distilbert": False, "roberta": True, "xlm-roberta": True, "camembert": True}
 """The kinds of models for text. True means that the first position is the row after the padding's id."""
+
+NORM_EPS = 1e-12
+"""The number that a norm adds to the variance if the configuration has no entry for it, as in DistilBERT."""
 
 RELATIVE_KINDS = ("deberta", "deberta-v2", "wavlm", "xlnet", "wav2vec2-conformer")
 """The kinds of models that have relative positions without an entry in their configuration."""
@@ -151,24 +170,25 @@ def load_hf_trunk(name: str, *, dropout: float = 0.0) -> Transformer:
     """
     model, family = _load_model(name)
     config, layers = model.config, model.get_submodule(family.layers)
+    blocks = [_convert_block(name, layer, family) for layer in layers]
     is_pre = bool(family.final_norm) and (family is not WAV2VEC2 or config.do_stable_layer_norm)
     final = model.get_submodule(family.final_norm) if is_pre else None
     trunk = Transformer(
         config.hidden_size,
         len(layers),
         config.num_attention_heads,
-        config.intermediate_size,
+        next((len(block["feed_forward.0.weight"]) for block in blocks), 1),
         norm="pre" if is_pre else "post",
-        activation=config.hidden_act,
+        activation=_activation(config),
         dropout=dropout,
-        norm_eps=config.layer_norm_eps,
+        norm_eps=getattr(config, "layer_norm_eps", NORM_EPS),
     )
     trunk.pretrained = True
     weights = {
         key: value for key, value in trunk.state_dict().items() if key.endswith(("query.bias", "key_value.bias"))
     }
-    for index, layer in enumerate(layers):
-        weights |= {f"blocks.{index}.{key}": weight for key, weight in _convert_block(name, layer, family).items()}
+    for index, block in enumerate(blocks):
+        weights |= {f"blocks.{index}.{key}": weight for key, weight in block.items()}
     if final is not None:
         weights |= {f"norm.{key}": weight for key, weight in final.state_dict().items()}
     trunk.load_state_dict(weights)  # A strict load raises an error if a weight is missing or unused.
@@ -200,13 +220,15 @@ def load_hf_tokenizer(name: str, *, dropout: float = 0.0) -> PretrainedTextToken
     vocabulary = PretrainedVocabulary(hf.Tokenizer.from_str(codec.to_str()))
     parts = model.embeddings
     first = config.pad_token_id + 1 if TEXT_KINDS[config.model_type] else 0
-    positions = parts.position_embeddings.weight[first:] + parts.token_type_embeddings.weight[0]
+    positions = parts.position_embeddings.weight[first:]
+    if hasattr(parts, "token_type_embeddings"):
+        positions = positions + parts.token_type_embeddings.weight[0]
     tokenizer = PretrainedTextTokenizer(
         vocabulary,
         config.hidden_size,
         len(parts.word_embeddings.weight),
         len(positions),
-        norm_eps=config.layer_norm_eps,
+        norm_eps=getattr(config, "layer_norm_eps", NORM_EPS),
         dropout=dropout,
     )
     with torch.no_grad():
@@ -240,7 +262,7 @@ def _load_model(name: str) -> tuple[Any, Family]:
 def _check_config(name: str, config: Any) -> None:
     """Raise InputError if the configuration has a part that `Transformer` does not have."""
     parts = [part for part, test in DIFFERENCES.items() if test(config)]
-    activation = _get(config, "hidden_act") or _get(config, "hidden_activation") or _get(config, "activation")
+    activation = _activation(config)
     if activation not in (None, "gelu", "relu"):
         parts.append(f"the activation {activation}")
     if not parts and config.model_type not in FAMILIES:
@@ -311,6 +333,10 @@ def _quiet(name: str) -> Generator[None]:
         hub_logging.set_verbosity(hub_verbosity)
         if is_shown:
             logging.enable_progress_bar()
+
+
+def _activation(config: Any) -> Any:
+    return _get(config, "hidden_act") or _get(config, "hidden_activation") or _get(config, "activation")
 
 
 def _get(config: Any, name: str) -> Any:
