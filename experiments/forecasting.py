@@ -27,7 +27,8 @@ def forecasting(
     """Forecast the next values of each channel of a time series.
 
     Args:
-        data: etth1, beijing_weather or los_speed in the data folder, or a CSV table with one row per time step.
+        data: etth1, beijing_weather or los_speed in the data folder, or a table with one row per time step: a CSV file,
+            datasets:DIR or parquet:DIR.
         channels: Columns of your own table; by default, all columns except date, time, timestamp and datetime.
         horizon: Number of time steps to forecast.
         tokens: patches of each channel on its own (PatchTST), or whole channels (iTransformer).

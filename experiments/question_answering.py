@@ -22,7 +22,8 @@ def question_answering(
     """Answer questions about a text.
 
     Args:
-        data: squad_dev in the data folder, or a file of your own in the format of SQuAD (.json) or JSON Lines (.jsonl).
+        data: squad_dev in the data folder, a file of your own in the format of SQuAD (.json) or JSON Lines (.jsonl), or
+            datasets:DIR or parquet:DIR.
         how: Choose the span of the answer in the text, or write the answer.
         vocabulary: Number of subwords in the vocabulary; with start=RUN, the vocabulary of the trained model is used.
         max_length: Largest number of words of a span.

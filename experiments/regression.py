@@ -1,7 +1,7 @@
 """Prediction of numbers from sounds, pictures or texts."""
 
 import unifier as uf
-from unifier.datasets import Emotify, NumberTable
+from unifier.datasets import create_number_dataset
 from unifier.options import (
     AudioAugmentationConfig,
     AudioFrontend,
@@ -33,26 +33,19 @@ def regression(
     """Predict one or several numbers.
 
     Args:
-        data: emotify (the shares of listeners who felt nine emotions) in the data folder, or a CSV or TSV table.
+        data: emotify (the shares of listeners who felt nine emotions) in the data folder, a CSV or TSV table, or
+            datasets:DIR or parquet:DIR.
         columns: Names of your table's columns with the numbers.
-        text: Name of your table's column with the texts; None means that the column file has pictures or sounds.
+        text: Name of your table's column with the texts; None means pictures or sounds.
         fold: For emotify, the fold that is tested, from 0 to 4.
         vocabulary: Number of subwords in the vocabulary of texts.
     """
-    if data == "emotify":
-        if columns or text:
-            raise uf.InputError("data=emotify has its own numbers: set columns and text only with your own table")
-        source, kind = Emotify("shares", fold=fold or 0), "sound"
-    else:
-        if fold is not None:
-            raise uf.InputError(f"fold={fold}: a table has no folds; give a column split in the table")
-        source = NumberTable(data, columns, text=text)
-        kind = source.kind
+    source = create_number_dataset(data, columns, text=text, fold=fold)
     augment = tta = None
-    if kind == "text":
+    if source.kind == "text":
         subwords = learn_vocabulary(source.name, source, vocabulary, training)
         tokenizer = uf.SubwordTokenizer(subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
-    elif kind == "picture":
+    elif source.kind == "image":
         tokenizer = image.build(source, trunk, "mean", training.bad_examples)
     else:
         clips = ClipStatistics(source, "numbers")

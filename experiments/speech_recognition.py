@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Literal
 
 import unifier as uf
-from unifier.datasets import FSDDStrings, VoicePrompts
+from unifier.datasets import FSDDStrings, create_speech_dataset
 from unifier.options import AudioAugmentationConfig, AudioFrontend, ClipStatistics, DecoderConfig, TrunkConfig
 
 FRONTEND = AudioFrontend(sample_rate=8000, normalize="example")
@@ -12,13 +12,13 @@ TRUNK = TrunkConfig(dim=128, depth=3, heads=4, ffn_dim=256, dropout=0.2)
 TRAINING = uf.Training(optimizer="muon", learning_rate=5e-3, batch_tokens=2048, precision="bf16")
 AUGMENTATION = AudioAugmentationConfig(crop=0, speed_perturb=0.15, freq_shift=0.15, time_masks=2, band_masks=1)
 DECODER = DecoderConfig(decoder_depth=2, length_penalty=1.0)
-STACKS = {"fsdd_strings": 4, "voice_prompts": 2, "voice_prompts_fr": 2}
+DIGITS_STACK, SENTENCES_STACK = 4, 2
 """The number of 10 ms frames in a token. Sentences have up to 30 letters per second."""
 
 
 def speech_recognition(
     *,
-    data: Literal["fsdd_strings", "voice_prompts", "voice_prompts_fr"] = "fsdd_strings",
+    data: str = "fsdd_strings",
     fold: int = 0,
     train: int = 4000,
     lengths: tuple[int, int] = (3, 7),
@@ -33,7 +33,8 @@ def speech_recognition(
     """Read strings of spoken digits, or the characters of spoken sentences.
 
     Args:
-        data: fsdd_strings (digits), or voice_prompts or voice_prompts_fr (sentences) in the data folder.
+        data: fsdd_strings (digits), voice_prompts or voice_prompts_fr (sentences) in the data folder, or datasets:DIR
+            or parquet:DIR (sentences).
         fold: For digits, the tested speaker, from 0 to 5; this speaker and the speaker of val are not in training.
         train: For digits, the number of strings that are composed for training.
         lengths: For digits, the smallest and largest number of digits in a string.
@@ -42,7 +43,8 @@ def speech_recognition(
         head: Read symbols from the frames by ctc, or write a text with a transformer decoder or an lstm with attention.
         beam_width: Width of the beam search; 1 means the most probable symbol of each token.
     """
-    if uf.check_choice("data", data, tuple(STACKS)) == "fsdd_strings":
+    stack = DIGITS_STACK
+    if data == "fsdd_strings":
         speaker = FSDDStrings.speakers[uf.check_choice("fold", fold, FSDDStrings.folds)]
         source = FSDDStrings(speaker, train=train, lengths=lengths, longer=longer)
     else:
@@ -54,8 +56,8 @@ def speech_recognition(
         ):
             if given != default:
                 raise uf.InputError(f"{name}={given}: this setting is for digits, and data={data} has sentences")
-        source, longer = VoicePrompts("fr" if data == "voice_prompts_fr" else "en"), None
-    frontend = replace(frontend, stack=frontend.stack or STACKS[data])
+        source, longer, stack = create_speech_dataset(data), None, SENTENCES_STACK
+    frontend = replace(frontend, stack=frontend.stack or stack)
     clips = ClipStatistics(source, "symbols")
     tokenizer = frontend.build(source, trunk, clips, training.bad_examples)
     augmentation = augmentation.resolve(frontend, clips, "tags")

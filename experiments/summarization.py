@@ -24,7 +24,8 @@ def summarization(
     """Summarize texts, such as abstracts of scientific papers.
 
     Args:
-        data: scitldr in the data folder, or a file of your own with a text, a tab and its summary per line.
+        data: scitldr in the data folder, a file of your own with a text, a tab and its summary per line, or
+            datasets:DIR or parquet:DIR.
         how: Choose the sentence that summarizes the text, or write the title or the summary.
         vocabulary: Number of subwords in the vocabulary; with start=RUN, the vocabulary of the trained model is used.
         tokenizer: Pretrained vocabulary and embeddings for writing, as hf:MODEL; None means a learned vocabulary.

@@ -612,6 +612,10 @@ def act_run(options: argparse.Namespace) -> int:
         print(options.help)
         print_settings(load_experiment(options.experiment))
         return 0
+    if options.ray == "local" and (address := next((text for text in options.settings if _is_address(text)), None)):
+        from unifier_tokenizers import InputError
+
+        raise InputError(f"{address}: write the address with an equals sign, as --ray={address}")
     settings = parse_settings(options.settings)
     if is_launched(os.environ):  # A process that fails later can report its error to the connected processes.
         from unifier.training.parallel import start_processes
@@ -882,6 +886,11 @@ def act_translate(options: argparse.Namespace) -> None:
     with open_input(options.file) as file, page as alignments:
         name = "standard input" if options.file in (None, "-") else options.file
         translate(translator, file, name, sys.stdout, decoding, alignments)
+
+
+def _is_address(text: str) -> bool:
+    """Return True for the address of a Ray cluster."""
+    return text == "auto" or ("=" not in text and text.rpartition(":")[2].isdecimal())
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Data sets in Parquet files, and in the format of Hugging Face's `save_to_disk`, written with pyarrow."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,24 @@ from PIL import Image
 from tests.data.conftest import refused
 from unifier.data.packed import PackedSource
 from unifier.data.packing import PackOptions, PackOrigin, pack
-from unifier.datasets import ArrowTable, create_audio_dataset, create_image_dataset, create_text_dataset
-from unifier.datasets.factory import create_plain_text_dataset, create_token_dataset, modality_of
+from unifier.datasets import (
+    ArrowTable,
+    SeriesWindows,
+    create_audio_dataset,
+    create_box_dataset,
+    create_image_dataset,
+    create_item_dataset,
+    create_mask_dataset,
+    create_number_dataset,
+    create_plain_text_dataset,
+    create_question_dataset,
+    create_speech_dataset,
+    create_summary_dataset,
+    create_symbolic_music,
+    create_text_dataset,
+    create_token_dataset,
+    modality_of,
+)
 from unifier.heads.classification import ClassificationHead
 from unifier.options import ParallelTextConfig
 from unifier_tokenizers import InputError, PatchTokenizer
@@ -47,6 +64,24 @@ COLUMNS: Mapping[str, Mapping[str, list[Any]]] = {
     "text": {"text": [f"the number {k}" for k in ROWS], "label": [k % 2 for k in ROWS]},
     "words": {"tokens": [["see", f"x{k}"] for k in ROWS], "ner_tags": [["O", f"B-{k % 2}"] for k in ROWS]},
     "pair": {"translation": [{"en": f"number {k}", "fr": f"nombre {k}"} for k in ROWS]},
+    "summary": {"document": [f"It is {k}. It is odd." for k in ROWS], "summary": [f"It is {k}!" for k in ROWS]},
+    "speech": {"audio": [{"bytes": sound(k), "path": None} for k in ROWS], "sentence": ["A b!", "C."] * 15},
+    "question": {
+        "question": [f"Which number is in {k}?" for k in ROWS],
+        "context": [f"The number {k // 2} is here" for k in ROWS],
+        "answers": [{"text": [str(k // 2)], "answer_start": [11]} for k in ROWS],
+    },
+    "numbers": {
+        "sentence": [f"a house {k}" for k in ROWS],
+        "image": [{"bytes": picture(k), "path": None} for k in ROWS],
+        "price": [k / 2 for k in ROWS],
+        "size": [*ROWS],
+    },
+    "series": {
+        "date": [datetime(2026, 1, 1) + timedelta(hours=k) for k in ROWS],
+        "wind": [float(k) for k in ROWS],
+        "rain": [k % 3 for k in ROWS],
+    },
 }
 
 
@@ -156,3 +191,85 @@ def test_class_without_a_name_is_refused(tmp_path: Path) -> None:
     parquet.write_table(made.replace_schema_metadata(table("text").schema.metadata), tmp_path / "a.parquet")
     with refused("label -1"):
         create_text_dataset(f"parquet:{tmp_path}").split("train")
+
+
+def test_rows_with_numbers(tmp_path: Path) -> None:
+    data = write_parquet(tmp_path / "houses" / "part.parquet", "numbers")
+    pictures = create_number_dataset(data, ("price", "size"))
+    texts = create_number_dataset(data, ("size",), text="sentence")
+    assert (pictures.kind, texts.kind) == ("image", "text")
+    assert pictures.labels == ("price", "size")
+    for example in pictures.split("train"):
+        assert example.target == (int(example.input[0, 0, 0]) / 2, int(example.input[0, 0, 0]))
+    first = texts.split("val")[0]
+    assert first.input == f"a house {first.target[0]:.0f}"
+    for columns, expected in (((), "columns="), (("price", "price"), "columns="), (("area",), "area")):
+        with refused(expected):
+            create_number_dataset(data, columns).split("train")
+    with refused("text or sentence"):
+        create_number_dataset(write_parquet(tmp_path / "words" / "a.parquet", "words"), ("tokens",)).split("train")
+    with refused("block 1, row 1, text"):
+        create_number_dataset(write_parquet(tmp_path / "text" / "a.parquet", "text"), ("text",)).split("train")
+
+
+def test_rows_with_summaries(tmp_path: Path) -> None:
+    data = write_parquet(tmp_path / "news" / "part.parquet", "summary")
+    text, summary = create_summary_dataset(data, "summary").split("test")[0]
+    assert text == f"{summary[:-1]}. It is odd."
+    chosen = create_summary_dataset(data, "choose").split("test")[0]
+    assert chosen.input == tuple(text.replace(". ", ".|").split("|"))
+
+
+def test_rows_with_spoken_texts(tmp_path: Path) -> None:
+    source = create_speech_dataset(write_parquet(tmp_path / "talks" / "part.parquet", "speech"))
+    assert source.labels == (" ", "a", "b", "c")
+    assert {example.target for example in source.split("train")} == {"a b", "c"}
+    assert source.split("train")[0].input.sample_rate == 8000
+    assert source.split("train").identities() is not None, "the texts are read without the sounds"
+
+
+def test_rows_with_questions(tmp_path: Path) -> None:
+    data = write_parquet(tmp_path / "all" / "part.parquet", "question")
+    splits = [create_question_dataset(data, "span").split(part) for part in ("train", "val", "test")]
+    assert [*map(len, splits)] == [22, 4, 4], "both questions of a context are in one split"
+    assert splits[0][0].target.spans == ((2, 2),)
+    assert create_question_dataset(data, "write").split("val")[0].target[0].isdecimal()
+    given = save(tmp_path / "given", "question", {"train": slice(20), "validation": slice(20, 30)})
+    source = create_question_dataset(given, "span")
+    assert [len(source.split(part)) for part in ("train", "val", "test")] == [18, 10, 2]
+
+
+def test_rows_of_a_time_series(tmp_path: Path) -> None:
+    def windows(data: str, **settings: Any) -> SeriesWindows:
+        return SeriesWindows(data, context=3, horizon=1, **settings)
+
+    whole = windows(write_parquet(tmp_path / "whole" / "part.parquet", "series"))
+    assert whole.reader.channels == ("wind", "rain")
+    assert [len(whole.split(part)) for part in ("train", "val", "test")] == [36, 6, 12]
+    splits = {"train": slice(20), "validation": slice(20, 25), "test": slice(25, 30)}
+    given = windows(save(tmp_path / "given", "series", splits), channels=("wind",))
+    assert [len(given.split(part)) for part in ("train", "val", "test")] == [17, 5, 5]
+    wind = np.arange(20)
+    expected = (np.arange(22, 25) - wind.mean()) / wind.std()
+    assert np.allclose(given.split("test")[0].input, expected)
+    assert given.sha256 != whole.sha256
+    (tmp_path / "gap").mkdir()
+    rows = pyarrow.concat_tables([table("series", slice(20)), table("series", slice(22, 30))])
+    parquet.write_table(rows, tmp_path / "gap" / "a.parquet")
+    with refused("2026-01-01 22:00"):
+        windows(f"parquet:{tmp_path / 'gap'}").split("train")
+    with refused("snow"):
+        windows(f"parquet:{tmp_path / 'whole'}", channels=("snow",)).split("train")
+
+
+@pytest.mark.parametrize(
+    "create", [create_box_dataset, create_item_dataset, create_mask_dataset, create_symbolic_music]
+)
+@pytest.mark.parametrize("word", ["datasets:", "parquet:", "torchvision:", "packed:"])
+def test_word_is_refused_if_rows_cannot_hold_the_data(
+    create: Callable[[str], object], word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / f"{word}x").mkdir()
+    with refused(f"{word}x"):
+        create(f"{word}x")

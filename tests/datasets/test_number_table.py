@@ -34,13 +34,13 @@ def test_files_are_read_and_split(tmp_path: Path, write_tone: Callable[..., Path
     (tmp_path / "a.csv").write_text("file,x,split\n" + "".join(f"a.png,{k},{name}\n" for k, name in enumerate(SPLITS)))
     pictures = NumberTable(tmp_path / "a.csv", ("x",))
     assert (pictures.kind, pictures.split("test")[0].input.shape, pictures.split("test")[0].target) == (
-        "picture",
+        "image",
         (4, 4, 3),
         (2,),
     )
     write_tone(tmp_path / "b.wav")
     (tmp_path / "b.csv").write_text("file,x\n" + "b.wav,1\n" * 9)
-    assert NumberTable(tmp_path / "b.csv", ("x",)).kind == "sound"
+    assert NumberTable(tmp_path / "b.csv", ("x",)).kind == "audio"
 
 
 @pytest.mark.parametrize(

@@ -344,3 +344,12 @@ def test_run_is_locked_while_it_trains(run_fake: Run) -> None:
             run_fake(resume=result.folder)
 
     assert run_fake(on_start=resume_again).status == run_fake(resume=folder, on_start=resume_again).status == "finished"
+
+
+@pytest.mark.parametrize("wrong", [{"optimizer": lambda groups: None}, {"schedule": lambda step, steps: np.nan}])
+def test_wrong_optimizer_or_schedule_leaves_no_folder(
+    wrong: dict[str, Any], make_experiment: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        fit(lambda: make_experiment(**wrong), {}, 0, RunContext(tmp_path, "study", wandb="off"))
+    assert not list(tmp_path.rglob("*.json"))

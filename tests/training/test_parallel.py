@@ -5,12 +5,17 @@ The numbers of rows are those of a list of eighteen public faults of distributed
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.data.conftest import refused
 from tests.two_processes import Pair, normalize, nothing, slow, stop, train
+from unifier.distributed import World
 from unifier.files import read_csv
+from unifier.training import parallel
 
 pytestmark = [pytest.mark.extras, pytest.mark.usefixtures("undrawn")]
 
@@ -90,3 +95,16 @@ def test_budget_in_seconds_ends_at_one_step(pair: Pair, tmp_path: Path) -> None:
     assert len(first.indices) == len(second.indices)
     assert first.result.metrics == second.result.metrics
     assert len([*tmp_path.rglob("best.ckpt")]) == 1
+
+
+def test_batch_of_fewer_examples_than_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "world", lambda: World(size=4))
+
+    def batches(max_tokens: int, lengths: list[int], streams: tuple[str, ...] = ()) -> Any:
+        lengths_and_targets = {"texts": np.stack([lengths, np.ones_like(lengths)], 1)}
+        return SimpleNamespace(max_tokens=max_tokens, lengths=lengths_and_targets, stream_tasks=streams)
+
+    parallel.check_batch_size(batches(40, [5, 10, 15, 10]))
+    for wrong in (batches(39, [10] * 4), batches(400, [10] * 3), batches(40, [5, 10, 15, 10], ("texts",))):
+        with refused("batch_tokens=", "texts"):
+            parallel.check_batch_size(wrong)

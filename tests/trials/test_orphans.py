@@ -17,7 +17,7 @@ def test_guard_kills_late_and_orphaned_processes(tmp_path: Path) -> None:
     (folder := tmp_path / "used").mkdir()
     go = tmp_path / "go"
     script = f"(sleep 100 >{folder}/orphan &); while [ ! -e {go} ]; do sleep 0.01; done; exec sleep 100 >{folder}/late"
-    guard_command = [sys.executable, "-S", orphans.__file__, str(folder), str(os.getsid(0))]
+    guard_command = [sys.executable, "-S", orphans.__file__, str(folder), str(os.getsid(0)), str(os.getpid())]
     with (
         subprocess.Popen(["sh", "-c", script]) as parent,
         subprocess.Popen(["sleep", "100"]) as unrelated,

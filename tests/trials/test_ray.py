@@ -123,6 +123,11 @@ def test_address_without_a_cluster_is_refused_at_once(address: str) -> None:
         RayOptions(address).check()
 
 
+def test_address_after_a_space_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", f"{FILE}:twelve", "--ray", "10.0.0.1:6379", "--out", str(tmp_path)]) == 2
+    assert "--ray=10.0.0.1:6379" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "options", [["--trial-cpus", "2"], ["--ray", "--trial-cpus", "0"], ["--ray", "--trial-gpus", "1.5"]]
 )

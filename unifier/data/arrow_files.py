@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from unifier.data.readers import MAX_LISTED_COLUMNS, read_content
+from unifier.data.readers import MAX_LISTED_COLUMNS, parse_number, read_content
 from unifier.data.source import SplitName
 from unifier.files import parse_json
 from unifier_tokenizers import InputError
@@ -17,6 +17,9 @@ from unifier_tokenizers.errors import one_line
 
 SAVED, PARQUET = "datasets:", "parquet:"
 """Beginnings of the setting `data` for a folder of `datasets.save_to_disk`, and for a folder of Parquet files."""
+
+TABLES = (SAVED, PARQUET)
+"""Beginnings of the setting `data` for tables with one example per row."""
 
 SPLIT_NAMES: Mapping[str, SplitName] = {
     **{"train": "train", "validation": "val", "valid": "val", "val": "val", "dev": "val", "test": "test"}
@@ -116,6 +119,17 @@ def read_column(path: Path, column: str) -> list[Any]:
     """Return all values of a column of a file."""
     blocks = range(len(_open_file(path).counts))
     return [value for block in blocks for value in _read_block(path, block, column).to_pylist()]
+
+
+def read_number(cell: Any, row: Row, column: str) -> float:
+    """Return a cell as a finite number. Raises InputError if the cell is not a finite number."""
+    is_number = isinstance(cell, int | float) and not isinstance(cell, bool)
+    return parse_number(str(cell) if is_number else repr(cell), f"{locate_row(row)}, {column}")
+
+
+def column_names(path: Path) -> tuple[str, ...]:
+    """Return the names of the columns of a file."""
+    return tuple(_open_file(path).names)
 
 
 def find_column(path: Path, candidates: Sequence[str], what: str) -> str:

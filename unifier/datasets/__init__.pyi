@@ -21,8 +21,10 @@ from .factory import create_image_dataset as create_image_dataset
 from .factory import create_item_dataset as create_item_dataset
 from .factory import create_long_text as create_long_text
 from .factory import create_mask_dataset as create_mask_dataset
+from .factory import create_number_dataset as create_number_dataset
 from .factory import create_plain_text_dataset as create_plain_text_dataset
 from .factory import create_question_dataset as create_question_dataset
+from .factory import create_speech_dataset as create_speech_dataset
 from .factory import create_summary_dataset as create_summary_dataset
 from .factory import create_symbolic_music as create_symbolic_music
 from .factory import create_text_dataset as create_text_dataset

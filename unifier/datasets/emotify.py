@@ -72,6 +72,7 @@ class Emotify:
     """
 
     name = "emotify_16k"
+    kind = "audio"
     folds = EMOTIFY_FOLDS
 
     def __init__(

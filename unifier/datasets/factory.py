@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Literal, get_args
 
-from unifier.data.arrow_files import PARQUET, SAVED, find_split_files, has_column
+from unifier.data.arrow_files import TABLES, find_split_files, has_column
 from unifier.data.dataset import draw_examples
 from unifier.data.packed import PackedSource
 from unifier.data.source import LabeledSource
 from unifier.datasets.abc_tunes import NottinghamTunes
 from unifier.datasets.amazon_beauty import AmazonBeauty
-from unifier.datasets.arrow_tables import INPUT_COLUMNS, ArrowTable, ArrowTexts
+from unifier.datasets.arrow_tables import INPUT_COLUMNS, ArrowTable, ArrowTexts, check_number_columns
 from unifier.datasets.audio_folder import AudioFolder
 from unifier.datasets.boxes import BCCD, BoxTable
 from unifier.datasets.cifar10 import CIFAR10
@@ -30,6 +30,7 @@ from unifier.datasets.mnist import MNIST
 from unifier.datasets.movielens import MovieLensSmall
 from unifier.datasets.multi30k import MULTI30K_LANGUAGES
 from unifier.datasets.nuclei import OBJECT_LABELS, MaskFolder, Nuclei
+from unifier.datasets.number_table import NumberTable
 from unifier.datasets.plain_text import (
     MovieReviews,
     Multi30kSentences,
@@ -48,6 +49,7 @@ from unifier.datasets.synthetic_music import SyntheticMusic
 from unifier.datasets.text_classification import SST2, TREC, TextTable
 from unifier.datasets.token_labels import WNUT17, NCBIDisease, WordTable
 from unifier.datasets.torchvision_pictures import TORCHVISION, TorchvisionPictures
+from unifier.datasets.voice_prompts import PromptLanguage, VoicePrompts
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
 
@@ -92,10 +94,6 @@ MAX_NAMED_SIDE = 32
 
 PACKED = "packed:"
 """Beginning of the setting `data` for a packed data set, before the folder or URL."""
-
-
-TABLES = (SAVED, PARQUET)
-"""Beginnings of the setting `data` for tables with one example per row."""
 
 
 def refuse_settings(data: str, **given: object) -> None:
@@ -189,7 +187,7 @@ def create_image_dataset(
             return TorchvisionPictures(data.removeprefix(TORCHVISION), size=size)
         return ArrowTable(data, "image", size=size)
     if data not in IMAGE_DATASETS:
-        path = _existing_path(data, IMAGE_DATASETS)
+        path = _existing_path(data, IMAGE_DATASETS, (*TABLES, TORCHVISION))
         return ImageFolder(path, fold=fold, size=size, allow_outside=allow_outside)
     if fold is not None:
         raise InputError(f"fold={fold}: {data} has no folds, so give no fold")
@@ -243,7 +241,7 @@ def create_audio_dataset(
         case "esc10" | "esc50":
             return ESC(data, fold=1 if fold is None else fold)
         case _:
-            path = _existing_path(data, AUDIO_DATASETS)
+            path = _existing_path(data, AUDIO_DATASETS, TABLES)
             kind: Literal["label", "tags"] = "tags" if target == "tags" else "label"
             return AudioFolder(path, target=kind, fold=fold, allow_outside=allow_outside)
 
@@ -265,7 +263,7 @@ def create_text_dataset(data: str, *, text: str | None = None, label: str | None
     if data.startswith(TABLES):
         return ArrowTable(data, "text", column=text, target=label)
     if data not in TEXT_DATASETS:
-        return TextTable(_existing_path(data, TEXT_DATASETS), text=text or "text", label=label or "label")
+        return TextTable(_existing_path(data, TEXT_DATASETS, TABLES), text=text or "text", label=label or "label")
     for setting, column in (("text", text), ("label", label)):
         if column is not None:
             raise InputError(f"{setting}={column}: {data} has no columns; give this setting only for your own table")
@@ -290,7 +288,7 @@ def create_plain_text_dataset(data: str, *, words: int, languages: Sequence[str]
     if data.startswith(TABLES):
         return ArrowTexts(data, words=words)
     if data not in PLAIN_TEXT_DATASETS:
-        return TextFile(_existing_path(data, PLAIN_TEXT_DATASETS), words=words)
+        return TextFile(_existing_path(data, PLAIN_TEXT_DATASETS, TABLES), words=words)
     return PLAIN_TEXT_DATASETS[data](words=words)
 
 
@@ -309,7 +307,7 @@ def create_long_text(
         return CodedTexts(create_text_dataset(data))
     if data == ProteinSS.name:
         return ProteinSS()
-    return LONG_TEXTS[data]() if data in LONG_TEXTS else LongTextFile(_existing_path(data, LONG_TEXTS))
+    return LONG_TEXTS[data]() if data in LONG_TEXTS else LongTextFile(_existing_path(data, LONG_TEXTS, TABLES))
 
 
 def create_symbolic_music(data: str, *, steps_per_beat: int | None = None) -> PolyphonicMusic | JSBNotes | MidiFolder:
@@ -335,9 +333,25 @@ def create_symbolic_music(data: str, *, steps_per_beat: int | None = None) -> Po
     )
 
 
-def _existing_path(data: str, names: Iterable[str]) -> str:
+def _existing_path(data: str, names: Iterable[str], words: Sequence[str] = ()) -> str:
+    """Return the path of your own data.
+
+    Args:
+        data: The setting `data`.
+        names: The names of data sets, for the message of an error.
+        words: Accepted beginnings of `data` before a folder, for the message of an error.
+
+    Raises:
+        InputError: The path does not exist, or begins with a word that is not accepted.
+    """
+    expected = ", ".join(["an existing path", *(f"{word}DIR" for word in words)])
+    if data.startswith((*TABLES, TORCHVISION, PACKED)):
+        word = data.partition(":")[0]
+        raise InputError(
+            f"data={data}: {word}: is not possible here; give {expected}, or one of the names {', '.join(names)}"
+        )
     if not data or not os.path.exists(data):  # noqa: PTH110  Path.exists would raise OSError for a name of 300 letters.
-        raise InputError(f"data={data or repr('')}: give an existing path, or one of the names {', '.join(names)}")
+        raise InputError(f"data={data or repr('')}: give {expected}, or one of the names {', '.join(names)}")
     return data
 
 
@@ -375,7 +389,7 @@ def create_token_dataset(data: str, *, val: str | None = None, test: str | None 
         refuse_settings(data, val=val, test=test)
         return ArrowTable(data, "words")
     if data not in TOKEN_DATASETS:
-        return WordTable(_existing_path(data, TOKEN_DATASETS), val, test)
+        return WordTable(_existing_path(data, TOKEN_DATASETS, TABLES), val, test)
     if val is not None or test is not None:
         raise InputError(f"data={data} has its own val and test splits: set val and test only with your own file")
     return TOKEN_DATASETS[data]()
@@ -387,7 +401,9 @@ def create_summary_dataset(data: str, kind: SummaryKind) -> SciTLDR | TextsWithS
     Raises:
         InputError: `data` is neither a name nor an existing path.
     """
-    return SciTLDR(kind) if data == SciTLDR.name else TextsWithSummaries(_existing_path(data, (SciTLDR.name,)), kind)
+    if data == SciTLDR.name:
+        return SciTLDR(kind)
+    return TextsWithSummaries(data if data.startswith(TABLES) else _existing_path(data, (SciTLDR.name,), TABLES), kind)
 
 
 def create_box_dataset(data: str) -> BCCD | ScatteredClothes | BoxTable:
@@ -409,9 +425,56 @@ def create_question_dataset(data: str, kind: AnswerKind) -> SQuADDev | QuestionF
     Raises:
         InputError: `data` is neither a name nor an existing path.
     """
-    return SQuADDev(kind) if data == SQuADDev.name else QuestionFile(_existing_path(data, (SQuADDev.name,)), kind)
+    if data == SQuADDev.name:
+        return SQuADDev(kind)
+    return QuestionFile(data if data.startswith(TABLES) else _existing_path(data, (SQuADDev.name,), TABLES), kind)
+
+
+def create_number_dataset(
+    data: str, columns: Sequence[str], *, text: str | None = None, fold: int | None = None
+) -> Emotify | NumberTable | ArrowTable:
+    """Create a data set whose targets are numbers, from its name, or from the path of a table.
+
+    Args:
+        data: "emotify", the path of a CSV or TSV file, or a word such as "parquet:DIR".
+        columns: Names of the columns with the numbers in your own table.
+        text: Name of the column with the texts in your own table. None means pictures or sounds.
+        fold: The fold of emotify to test on. None means the first fold.
+
+    Raises:
+        InputError: `data` is neither a name nor an existing path, or a setting does not apply to the data.
+    """
+    if data == "emotify":
+        if columns or text:
+            raise InputError("data=emotify has its own numbers: set columns and text only with your own table")
+        return Emotify("shares", fold=fold or 0)
+    if fold is not None:
+        raise InputError(f"fold={fold}: a table has no folds; give a column split in the table")
+    if data.startswith(TABLES):
+        modality = "text" if text is not None else modality_of(data)
+        kind = check_choice("modality", modality, ("text", "image", "audio"))
+        return ArrowTable(data, kind, column=text, numbers=check_number_columns(columns, text))
+    return NumberTable(_existing_path(data, ("emotify",), TABLES), columns, text=text)
 
 
 def create_item_dataset(data: str) -> AmazonBeauty | MovieLensSmall:
     """Create a data set of item sequences from its name in `ITEM_DATASETS`, or raise InputError for another name."""
     return ITEM_DATASETS[check_choice("data", data, tuple(ITEM_DATASETS))]()
+
+
+def create_speech_dataset(data: str) -> VoicePrompts | ArrowTable:
+    """Create a data set of spoken sentences with their texts.
+
+    Args:
+        data: "voice_prompts" (English), "voice_prompts_fr" (French), or a word such as "parquet:DIR".
+
+    Raises:
+        InputError: `data` is no such name or word.
+    """
+    if data.startswith(TABLES):
+        return ArrowTable(data, "speech")
+    languages: dict[str, PromptLanguage] = {"voice_prompts": "en", "voice_prompts_fr": "fr"}
+    if data not in languages:
+        folders = " or ".join(f"{word}DIR" for word in TABLES)
+        raise InputError(f"data={data}: give fsdd_strings, {', '.join(languages)}, {folders}")
+    return VoicePrompts(languages[data])

@@ -13,13 +13,14 @@ from unifier.data.readers import hash_files, parse_number, read_labels_table
 from unifier.data.source import NO_SCORE_RANGE, SPLITS, Example, ScoreRange, SplitName
 from unifier.data.splits import hold_out_rows, select_part
 from unifier.data.text_files import remove_compressed_suffix
+from unifier.datasets.arrow_tables import check_number_columns
 from unifier.datasets.class_folders import task_name
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
 
-TableKind = Literal["text", "picture", "sound"]
+TableKind = Literal["text", "image", "audio"]
 
-READERS: dict[TableKind, InputReader] = {"text": TextReader(), "picture": ImageReader(), "sound": AudioReader()}
+READERS: dict[TableKind, InputReader] = {"text": TextReader(), "image": ImageReader(), "audio": AudioReader()}
 
 
 class NumberRow(NamedTuple):
@@ -49,22 +50,20 @@ class NumberTable:
             columns: The names of the columns with the numbers.
             text: The name of the column with the texts. None means that the column `file` has the inputs.
         """
-        if not columns or len({*columns, text}) <= len(columns):
-            raise InputError(f"columns={', '.join(columns)}, text={text}: give different columns, at least one number")
-        self._table, self.labels, self._column = Path(table), tuple(columns), text or "file"
+        self._table, self.labels, self._column = Path(table), check_number_columns(columns, text), text or "file"
         self.name = task_name(Path(self._table.name.partition(".")[0]))
         self.score_range = ScoreRange("r2", 0.0, None, NO_SCORE_RANGE)
 
     @property
     def kind(self) -> TableKind:
-        """The kind of the inputs: "text", "picture" or "sound"."""
+        """The kind of the inputs: "text", "image" or "audio"."""
         if self._column != "file":
             return "text"
         suffix = Path(self._rows[0].input).suffix.lower()
         if suffix in IMAGE_SUFFIXES:
-            return "picture"
+            return "image"
         if suffix in AUDIO_SUFFIXES:
-            return "sound"
+            return "audio"
         raise InputError(f"{self._table}: {self._rows[0].input} is neither a picture nor a sound; set text=COLUMN")
 
     @property

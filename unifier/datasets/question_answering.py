@@ -6,6 +6,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, final, get_args
 
+from unifier.data.arrow_files import TABLES, find_column, find_split_files, locate_row, read_cell, rows_of
 from unifier.data.dataset import Examples
 from unifier.data.download import require_file
 from unifier.data.readers import hash_files
@@ -77,33 +78,55 @@ class SQuADDev:
 
 @final
 class QuestionFile:
-    """Your own questions: a file in the format of SQuAD (.json), or JSON Lines (.jsonl) with one question per line.
+    """Your own questions: a file in the format of SQuAD (.json), JSON Lines (.jsonl), or a table (see `ArrowTable`).
 
-    A line has the keys question, context and answers. A tenth of the contexts is held out for val, and for test.
+    A line or a row has one question, with the keys or columns question, context and answers. A tenth of the contexts is
+    held out for each missing split.
     """
 
     def __init__(self, path: str | Path, kind: AnswerKind = "span") -> None:
-        """Store the path and the target (see `SQuADDev`)."""
-        self._path = Path(path)
-        self.name = task_name(Path(self._path.name.partition(".")[0]))
+        """Store the path, or a word such as "parquet:DIR", and the target (see `SQuADDev`)."""
+        self._data = str(path)
+        name = Path(self._data.partition(":")[2]) if self._is_table else Path(Path(path).name.partition(".")[0])
+        self.name = task_name(name)
         self.kind: AnswerKind = check_choice("kind", kind, get_args(AnswerKind))
         self.score_range = ScoreRange("f1", 0.0, None, NO_SCORE_RANGE)
 
     def split(self, name: SplitName) -> Examples[Question]:
         """Return the questions of one split in the order of the file."""
-        contexts = [*dict.fromkeys(row.context for row in self._questions)]
-        rows = hold_out_rows(str(self._path), len(contexts), SPLITS[1:])[check_choice("split", name, SPLITS)]
+        questions = self._questions
+        part = check_choice("split", name, SPLITS)
+        missing: list[SplitName] = [other for other in SPLITS if other not in questions]
+        if not missing or (part != "train" and part not in missing):
+            return _examples(self.kind, questions[part])
+        contexts = [*dict.fromkeys(row.context for row in questions["train"])]
+        rows = hold_out_rows(self.name if self._is_table else self._data, len(contexts), missing)[part]
         chosen = {contexts[row] for row in rows.tolist()}
-        return _examples(self.kind, [row for row in self._questions if row.context in chosen])
+        return _examples(self.kind, [row for row in questions["train"] if row.context in chosen])
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of the file and of the kind of target."""
-        return hash_files({f"{self.kind} {self._path.name}": self._path})
+        """The hash of the files and of the kind of target."""
+        return hash_files(
+            {
+                f"{self.kind} {f'{part} ' if self._is_table else ''}{path.name}": path
+                for part, paths in self._files.items()
+                for path in paths
+            }
+        )
+
+    @property
+    def _is_table(self) -> bool:
+        return self._data.startswith(TABLES)
 
     @cached_property
-    def _questions(self) -> list[Question]:
-        return read_questions(self._path)
+    def _files(self) -> Mapping[SplitName, Sequence[Path]]:
+        return find_split_files(self._data) if self._is_table else {"train": [Path(self._data)]}
+
+    @cached_property
+    def _questions(self) -> Mapping[SplitName, list[Question]]:
+        read = _read_table if self._is_table else _read_file
+        return {part: read(paths) for part, paths in self._files.items()}
 
 
 def squad_file(data: str | Path | None) -> Path:
@@ -128,6 +151,29 @@ def read_questions(path: Path) -> list[Question]:
     questions = [*(_read_lines(path) if is_lines else _read_squad(path))]
     if not questions:
         raise InputError(f"{path} has no questions: give a file in the format of SQuAD, or JSON Lines")
+    return questions
+
+
+def _read_file(paths: Sequence[Path]) -> list[Question]:
+    return read_questions(paths[0])
+
+
+def _read_table(paths: Sequence[Path]) -> list[Question]:
+    """Read the rows of a table, in which a cell of answers has the lists "text" and "answer_start", as in SQuAD."""
+    columns = [find_column(paths[0], [name], "questions") for name in ("question", "context", "answers")]
+    questions = list[Question]()
+    for row in rows_of(paths):
+        place = locate_row(row)
+        cells: dict[str, Any] = {column: read_cell(row, column) for column in columns}
+        try:
+            if isinstance(answers := cells["answers"], dict):
+                found = zip(answers["text"], answers["answer_start"], strict=True)
+                cells["answers"] = [{"text": text, "answer_start": start} for text, start in found]
+            questions.append(_question(place, cells, cells["context"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{place}: {QUESTION_FORMAT} are expected ({type(error).__name__})") from error
+    if not questions:
+        raise InputError(f"{paths[0]} has no questions: give one row per question")
     return questions
 
 

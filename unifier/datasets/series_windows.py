@@ -1,7 +1,7 @@
 """Windows of time series with the values that follow: ETTh1, Beijing weather, Los Angeles traffic, your own table."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property, partial
 from itertools import pairwise
@@ -14,6 +14,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unifier.data.arrow_files import (
+    TABLES,
+    column_names,
+    find_column,
+    find_split_files,
+    locate_row,
+    read_column,
+    read_number,
+    rows_of,
+)
 from unifier.data.dataset import Examples
 from unifier.data.inputs import SeriesReader
 from unifier.data.readers import hash_files, iterate_table, parse_number
@@ -83,7 +93,8 @@ class SeriesWindows:
         """Store the settings. The table is read later.
 
         Args:
-            data: A name in `SERIES`, or the path of a CSV file with one row per time step.
+            data: A name in `SERIES`, the path of a CSV file with one row per time step, or a word such as
+                "parquet:DIR" (see `ArrowTable`). The rows are in the order of time, from train to test.
             context: The number of time steps of a window.
             horizon: The number of time steps that follow, or 0 for windows without a future, as in pretraining.
             channels: The columns of your own table. An empty tuple means all columns except the times.
@@ -93,11 +104,14 @@ class SeriesWindows:
         if data in SERIES and channels:
             raise InputError(f"channels={','.join(channels)}: {data} has its own channels; leave the setting out")
         self._table = SERIES.get(data) or SeriesTable(data, tuple(channels))
-        self.name = data if data in SERIES else Path(data).stem
-        self._path = data_folder(data, folder) / self._table.file if data in SERIES else Path(data)
-        if not self._path.is_file():
+        self._word = data if data.startswith(TABLES) else None
+        path = data.partition(":")[2] if self._word else data
+        self.name = data if data in SERIES else Path(path).stem
+        self._path = data_folder(data, folder) / self._table.file if data in SERIES else Path(path)
+        if not self._word and not self._path.is_file():
             raise InputError(
-                f"data={data}: {self._path} does not exist; give a CSV file, or one of {', '.join(SERIES)}"
+                f"data={data}: {self._path} does not exist; give a CSV file, datasets:DIR, parquet:DIR, or one of "
+                f"{', '.join(SERIES)}"
             )
         for setting, value, least in (("context", context, 1), ("horizon", horizon, 0)):
             if value < least:
@@ -149,10 +163,20 @@ class SeriesWindows:
     @cached_property
     def sha256(self) -> str:
         """The hash of the table and of the settings of the windows."""
-        return hash_files({f"{self.context} {self.horizon} {self._joint} {self._path.name}": self._path})
+        files = [path for part in self._files.values() for path in part] or [self._path]
+        return hash_files({f"{self.context} {self.horizon} {self._joint} {path.name}": path for path in files})
+
+    @cached_property
+    def _files(self) -> Mapping[SplitName, Sequence[Path]]:
+        """The files of a table with rows, in the order of time. A CSV file has no splits."""
+        return find_split_files(self._word) if self._word else {}
 
     @cached_property
     def _content(self) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+        if self._files:
+            return read_series_rows(
+                [path for part in SPLITS for path in self._files.get(part, ())], self._table.channels
+            )
         return read_series(self._path, self._table.channels)
 
     @cached_property
@@ -160,6 +184,8 @@ class SeriesWindows:
         """The first row and the end of each split."""
         count = self._content[1].shape[1]
         rows = self._table.rows or (int(0.7 * count), count - int(0.7 * count) - int(0.2 * count), int(0.2 * count))
+        if len(self._files) > 1:
+            rows = tuple(len(rows_of(self._files.get(part, ()))) for part in SPLITS)
         if sum(rows) > count:
             raise InputError(f"{self._path} has {count} rows, but {sum(rows)} are expected: use the original file")
         ends = np.cumsum(rows).tolist()
@@ -198,14 +224,50 @@ def read_series(path: Path, channels: Sequence[str] = ()) -> tuple[tuple[str, ..
         except InputError as error:
             raise InputError(f"{error}; fill the gap, or select other columns with channels=...") from error
         if times is not None:
-            try:
-                previous.append(datetime.fromisoformat(cells[times]))
-            except ValueError as error:
-                raise InputError(f"{place}, {times}: a time such as 2016-07-01 00:00 is expected") from error
+            previous.append(_parse_time(cells[times], f"{place}, {times}"))
     if not rows:
         raise InputError(f"{path} has a header but no rows: add one row per time step")
     _check_times(path, previous)
     return names, np.array(rows).T
+
+
+def read_series_rows(
+    paths: Sequence[Path], channels: Sequence[str] = ()
+) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+    """Return the names and the values (C, rows) of the channels of tables with one row per time step.
+
+    Args:
+        paths: Parquet or Arrow files in the order of time.
+        channels: The columns to read. An empty sequence means all columns except the times.
+
+    Raises:
+        InputError: A column is missing, a cell is no finite number, or a time step is missing.
+    """
+    columns = column_names(paths[0])
+    times = next((column for column in columns if column.lower() in TIME_COLUMNS), None)
+    names = tuple(find_column(paths[0], [name], "numbers") for name in channels) or tuple(
+        column for column in columns if column != times
+    )
+    rows = rows_of(paths)
+    if not names or not rows:
+        raise InputError(f"{paths[0]} has no channels or no rows: give a column per channel, and a row per time step")
+    values = list[list[float]]()
+    for name in names:
+        cells = [cell for path in paths for cell in read_column(path, name)]
+        values.append([read_number(cell, row, name) for row, cell in zip(rows, cells, strict=True)])
+    if times is not None:
+        found = [cell for path in paths for cell in read_column(path, times)]
+        _check_times(
+            paths[0], [_parse_time(cell, f"{locate_row(row)}, {times}") for row, cell in zip(rows, found, strict=True)]
+        )
+    return names, np.array(values)
+
+
+def _parse_time(cell: object, place: str) -> datetime:
+    try:
+        return cell if isinstance(cell, datetime) else datetime.fromisoformat(str(cell))
+    except ValueError as error:
+        raise InputError(f"{place}: a time such as 2016-07-01 00:00 is expected") from error
 
 
 def _check_times(path: Path, times: Sequence[datetime]) -> None:

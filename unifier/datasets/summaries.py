@@ -6,11 +6,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, final, get_args
 
+from unifier.data.arrow_files import TABLES
 from unifier.data.dataset import Examples
 from unifier.data.download import RemoteFile, ensure_files
 from unifier.data.readers import hash_files
 from unifier.data.source import NO_SCORE_RANGE, SPLITS, Example, ScoreRange, SplitName, data_folder
 from unifier.data.text_files import open_lines
+from unifier.datasets.arrow_tables import ArrowTable
 from unifier.datasets.class_folders import task_name
 from unifier.datasets.parallel_text import ParallelText
 from unifier.heads.sentence_selection import SummaryTarget, split_sentences
@@ -87,16 +89,24 @@ class SciTLDR:
 
 @final
 class TextsWithSummaries:
-    """Your own texts, each with one summary: a file with two columns that are separated by a tab, as `ParallelText`.
+    """Your own texts, each with one summary.
 
-    A tenth of the pairs is held out for val, and for test.
+    The texts are a file with two columns that are separated by a tab (see `ParallelText`), or a table (see
+    `ArrowTable`). A tenth of the pairs is held out for each missing split.
     """
 
     def __init__(self, path: str | Path, kind: SummaryKind = "choose") -> None:
-        """Store the path and the target. With "title" and "summary", the target is the second column."""
-        self.name = task_name(Path(Path(path).name.partition(".")[0]))
+        """Store the path, or a word such as "parquet:DIR", and the target.
+
+        With "title" and "summary", the target is the second column of the file, or the summary of the table.
+        """
         self.kind: SummaryKind = check_choice("kind", kind, get_args(SummaryKind))
-        self._pairs = ParallelText(path)
+        if str(path).startswith(TABLES):
+            self._pairs = ArrowTable(str(path), "summary")
+            self.name = self._pairs.name
+        else:
+            self._pairs = ParallelText(path)
+            self.name = task_name(Path(Path(path).name.partition(".")[0]))
 
     def split(self, name: SplitName) -> Examples[int]:
         """Return the texts of one split in the order of the file."""
@@ -137,7 +147,7 @@ def _read_paper(kind: SummaryKind, paper: Paper) -> Example:
     return Example(" ".join(paper.sentences), paper.title if kind == "title" else paper.summaries)
 
 
-def _read_pair(pairs: Examples[int], kind: SummaryKind, index: int) -> Example:
+def _read_pair(pairs: Examples[Any], kind: SummaryKind, index: int) -> Example:
     text, summary = pairs[index]
     if kind != "choose":
         return Example(text, summary)

@@ -72,7 +72,7 @@ from unifier.training.lightning_module import UnifierModule
 from unifier.training.lightning_options import LightningOptions
 from unifier.training.loggers import MetricsFile, RunLoggers, TensorBoard, TrackedRun
 from unifier.training.memory import configure_allocator
-from unifier.training.parallel import check_equal, compute_once
+from unifier.training.parallel import check_batch_size, check_equal, compute_once
 from unifier.training.result import DivergedError, Interrupted, Result, RunFailed, machine, source_commit, versions
 from unifier.training.start import load_start
 from unifier.training.trackers import CreateLogger, TrackMode, add_trackers
@@ -246,6 +246,8 @@ def _fit(
     from_main(lambda: check_targets(experiment, encoded))
     splits = select_splits(experiment.training, encoded)
     batches = plan_batches(experiment, model, splits["train"], seed, done, resume)
+    if callable(experiment.training.optimizer) or callable(experiment.training.schedule):
+        model.configure_optimizers()  # A wrong function is refused before the run has a folder.
     result = create_result(experiment, encoded, settings, seed, context, resume, lock, lineage)
     loggers = None
 
@@ -463,6 +465,7 @@ def plan_batches(
         streams=stream_tasks(experiment),
         grad_accumulation=training.grad_accumulation,
     )
+    check_batch_size(batches)
     steps = total_steps(training, batches)
     if done and steps and done > steps:
         raise InputError(

@@ -1,6 +1,7 @@
 """Start of several processes that train one model, with Lightning's launchers and cluster environments."""
 
 import io
+import math
 import os
 import pickle
 import sys
@@ -32,6 +33,7 @@ from lightning.pytorch.strategies.launchers.subprocess_script import (
 )
 from torch import Tensor
 
+from unifier.data.dataloader import TrainDataLoader
 from unifier.data.encoding import end_with_parent
 from unifier.distributed import WAIT_FOR_MAIN, ValueT, World, connect, gather, stored_failure, world
 from unifier.files import print_status
@@ -283,6 +285,20 @@ class _Pickler(pickle.Pickler):
         return (torch.from_numpy, (obj.numpy(),)) if isinstance(obj, Tensor) else NotImplemented
 
 
+def check_batch_size(batches: TrainDataLoader) -> None:
+    """Raise InputError if a usual batch of a task has fewer examples than there are processes."""
+    size = world().size
+    for task, lengths in batches.lengths.items() if size > 1 else ():
+        widths = lengths.max(1)
+        width = float(widths.max() if task in batches.stream_tasks else widths.mean())
+        if min(batches.max_tokens / width, len(lengths)) < size:
+            raise InputError(
+                f'batch_tokens={batches.max_tokens}: a batch of "{task}" ({len(lengths):,} examples of about '
+                f"{width:.0f} tokens) has fewer examples than the {size} processes that share it; give at least "
+                f"batch_tokens={math.ceil(width * size)}, more examples, or fewer processes"
+            )
+
+
 def check_equal(facts: Mapping[str, Any]) -> None:
     """Raise InputError if the processes have different code, data or settings.
 
@@ -292,7 +308,8 @@ def check_equal(facts: Mapping[str, Any]) -> None:
     first, *others = gather(lambda: (gethostname(), dict(facts)))
     for rank, (name, other) in enumerate(others, 1):
         if different := next((fact for fact in facts if other[fact] != first[1][fact]), None):
+            given, expected = (values[different] or "unknown" for values in (other, first[1]))
             raise InputError(
-                f"process {rank} on {name} has {different} {other[different]}, but process 0 on {first[0]} has "
-                f"{first[1][different]}: use the same code, data and versions on all machines"
+                f"process {rank} on {name} has {different} {given}, but process 0 on {first[0]} has {expected}: use "
+                "the same code, data and versions on all machines"
             )

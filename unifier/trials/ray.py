@@ -111,41 +111,45 @@ class RayOptions:
         handler = signal.getsignal(signal.SIGTERM)
         with ExitStack() as cleanup:
             if not ray.is_initialized():
-                folder = _connect(self.address)
-                cleanup.callback(ray.shutdown)
-                if threading.current_thread() is threading.main_thread():
-                    signal.signal(signal.SIGTERM, handler)  # Ray has replaced the handler.
                 if self.address == LOCAL:
-                    cleanup.enter_context(_kill_servers_with_this_process(folder))
+                    cleanup.enter_context(_kill_servers_with_this_process())
+                cleanup.callback(ray.shutdown)
+                try:
+                    _connect(self.address)
+                finally:
+                    if threading.current_thread() is threading.main_thread():
+                        signal.signal(signal.SIGTERM, handler)  # Ray has replaced the handler.
             executor = RayExecutor(self, fitter)
             cleanup.callback(executor.close)
             yield executor
 
 
-def _connect(address: str) -> str:
-    """Connect to a cluster, and return the folder of Ray's files."""
+def _connect(address: str) -> None:
+    """Connect to a cluster."""
     import ray
 
     own: dict[str, Any] = {}
     if address == LOCAL:
         own = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
     try:
-        context: Any = ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
+    except SystemExit as error:  # Ray's handler of SIGTERM raises this error.
+        raise KeyboardInterrupt from error
     except Exception as error:  # Ray raises its own errors, and errors of the connection.
         raise InputError(f"ray={address}: no connection to a cluster ({one_line(error)})") from error
-    return context.address_info["session_dir"]
 
 
 @contextmanager
-def _kill_servers_with_this_process(folder: str) -> Generator[None]:
-    """Kill the processes of the local Ray when this process is killed. Two agents would otherwise live for a minute."""
-    command = [sys.executable, "-S", orphans.__file__, folder, str(os.getsid(0))]
+def _kill_servers_with_this_process() -> Generator[None]:
+    """Kill the processes of the local Ray at the end, also if this process is killed while Ray starts.
+
+    Two agents would otherwise live for a minute.
+    """
+    folders = rf"/.*/session_[^/\0]*_{os.getpid()}"  # Ray's folder ends with the id of the process that starts Ray.
+    command = [sys.executable, "-S", orphans.__file__, folders, str(os.getsid(0)), str(os.getpid())]
     # The pipe closes at the end of this process. The guard has a session of its own, so that it does not kill itself.
-    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:
-        try:
-            yield
-        finally:
-            guard.kill()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True):
+        yield
 
 
 @final
