@@ -58,6 +58,11 @@ def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
 
+def causal_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """Compute attention to earlier tokens with torch's fused kernel, which skips later tokens."""
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None)
+
+
 def attention_seconds(kernels: list[Kernel], length: int, dtype: torch.dtype, padded: bool) -> list[float]:
     """Measure the forward and backward pass of each kernel.
 
@@ -86,17 +91,21 @@ def _forward_backward(
 
 
 def local_lines() -> Iterator[str]:
-    """Yield table rows with the time of attention to all tokens divided by the time of local attention."""
+    """Yield table rows with the time of attention to all tokens divided by the time of local attention.
+
+    A causal pattern is compared with attention to all earlier tokens.
+    """
     yield table_header(["all / local", "width", "stride", "causal", *(f"{n:,}" for n in LOCAL_LENGTHS)], (0, 3))
     for dtype in fast_dtypes():
         rows = {pattern: list[str]() for pattern in PATTERNS}
         for n in LOCAL_LENGTHS:
             mask = torch.ones(1, n, dtype=torch.bool)
             inputs = [torch.randn(1, n, HEADS, HEAD_DIM).to(dtype).transpose(1, 2).requires_grad_() for _ in range(3)]
-            masks = [None, *(LocalMask(pattern, mask) for pattern in PATTERNS)]
-            full, *local = median_seconds([partial(_forward_backward, attention, *inputs, each) for each in masks])
-            for pattern, seconds in zip(PATTERNS, local, strict=True):
-                rows[pattern].append(f"{full / seconds:.1f}")
+            dense = [partial(_forward_backward, kernel, *inputs, None) for kernel in (attention, causal_attention)]
+            local = [partial(_forward_backward, attention, *inputs, LocalMask(pattern, mask)) for pattern in PATTERNS]
+            full, causal, *seconds = median_seconds([*dense, *local])
+            for pattern, each in zip(PATTERNS, seconds, strict=True):
+                rows[pattern].append(f"{(causal if pattern.causal else full) / each:.1f}")
         for pattern, ratios in rows.items():
             settings = f"{pattern.width}", f"{pattern.stride or 'none'}", "yes" if pattern.causal else "no"
             yield table_row([str(dtype).removeprefix("torch."), *settings, *ratios])

@@ -1,7 +1,9 @@
-"""Word vectors: each word predicts the words around it, on a trunk without blocks."""
+"""Word vectors from the words around each word, on a trunk without blocks."""
+
+from typing import Literal
 
 import unifier as uf
-from unifier.datasets import WordVectorTexts, create_plain_text_dataset
+from unifier.datasets import Cooccurrences, WordVectorTexts, create_plain_text_dataset
 from unifier.options import learn_words
 
 TRAINING = uf.Training(optimizer="adamw", learning_rate=0.01, batch_tokens=4096, num_validations=10)
@@ -10,6 +12,7 @@ MIN_EPOCHS = 20
 
 def word_vectors(
     *,
+    method: Literal["skip-gram", "glove"] = "skip-gram",
     data: str = "movie_reviews,wiki_articles,squad_dev",
     words: int = 64,
     dim: int = 100,
@@ -17,25 +20,34 @@ def word_vectors(
     window: int = 5,
     negatives: int = 5,
     subsample: float = 1e-3,
+    max_count: float = 10.0,
     training: uf.Training = TRAINING,
 ) -> uf.Experiment:
-    """Learn word vectors by skip-gram, and test them by judged pairs of words and by analogies.
+    """Learn word vectors, and test them by judged pairs of words and by analogies.
 
     Args:
+        method: skip-gram (each word predicts the words around it) or glove (two words predict their count).
         data: Texts, separated by commas: movie_reviews, wiki_articles, squad_dev, or a text file of your own.
         words: Number of words of an example; a window ends at its borders.
         dim: Number of features of a word vector.
         vocabulary: Number of words in the vocabulary, which are the most frequent ones in lower case.
-        window: Largest number of words on each side that a word predicts.
-        negatives: Number of random words per predicted word.
-        subsample: Relative frequency above which words are dropped at random.
+        window: Largest number of words on each side that count as near.
+        negatives: Number of random words per predicted word of skip-gram.
+        subsample: Relative frequency above which skip-gram drops words at random.
+        max_count: Count from which glove gives all pairs the same weight.
     """
     source = WordVectorTexts([create_plain_text_dataset(part, words=words) for part in data.split(",")])
     table, counts = learn_words(source.name, source, vocabulary, training)
     tokenizer = uf.SubwordTokenizer(table, dim, positions="none", end=False)
-    head = uf.WordVectorHead(table, dim, embedding=tokenizer.embedding, negatives=negatives)
-    objective = uf.SkipGram(table, counts, window=window, subsample=subsample)
-    task = uf.Task(source, tokenizer, head, objective=objective, score_range=source.score_range)
+    score_range = source.score_range
+    if method == "glove":
+        source = Cooccurrences(source, table, window=window)
+        head = uf.GloVeHead(table, dim, embedding=tokenizer.embedding, max_count=max_count)
+        objective = uf.WordsAsTargets()
+    else:
+        head = uf.SkipGramHead(table, dim, embedding=tokenizer.embedding, negatives=negatives)
+        objective = uf.SkipGram(table, counts, window=window, subsample=subsample)
+    task = uf.Task(source, tokenizer, head, objective=objective, score_range=score_range)
     training = training.sized_for(source, source.name, minimum=MIN_EPOCHS)
     return uf.Experiment(uf.Transformer(dim, 0, norm="post"), {source.name: task}, training)
 

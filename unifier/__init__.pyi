@@ -24,6 +24,7 @@ from .heads.ctc import CTCHead as CTCHead
 from .heads.detection import Boxes as Boxes
 from .heads.detection import FoundBoxes as FoundBoxes
 from .heads.forecasting import ForecastingHead as ForecastingHead
+from .heads.glove import GloVeHead as GloVeHead
 from .heads.hard_attention import HardAttentionHead as HardAttentionHead
 from .heads.head import IGNORE_INDEX as IGNORE_INDEX
 from .heads.head import Head as Head
@@ -43,10 +44,10 @@ from .heads.rnn_decoders import LuongHead as LuongHead
 from .heads.rnn_decoders import RecurrentHead as RecurrentHead
 from .heads.segmentation import SegmentationHead as SegmentationHead
 from .heads.sentence_selection import SentenceSelectionHead as SentenceSelectionHead
+from .heads.skip_gram import SkipGramHead as SkipGramHead
 from .heads.token_classification import TokenClassificationHead as TokenClassificationHead
 from .heads.token_detection import TokenDetectionHead as TokenDetectionHead
 from .heads.transformer_decoder import TranslationHead as TranslationHead
-from .heads.word_vectors import WordVectorHead as WordVectorHead
 from .inference.embed import probe_vectors as probe_vectors
 from .inference.embed import read_vectors as read_vectors
 from .inference.model import Model as Model
@@ -60,6 +61,7 @@ from .objectives.masked_spans import MaskedSpans as MaskedSpans
 from .objectives.masked_tokens import MaskedTokens as MaskedTokens
 from .objectives.next_token import NextToken as NextToken
 from .objectives.skip_gram import SkipGram as SkipGram
+from .objectives.words_as_targets import WordsAsTargets as WordsAsTargets
 from .tokenization import NO_POSITION as NO_POSITION
 from .tokenization import Audio as Audio
 from .tokenization import ContractError as ContractError

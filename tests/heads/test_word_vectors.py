@@ -11,7 +11,7 @@ from scipy.stats import spearmanr
 from unifier.data.dataloader import Batch, apply_objective
 from unifier.data.inputs import RawReader
 from unifier.heads.head import IGNORE_INDEX
-from unifier.heads.word_vectors import WordVectorHead
+from unifier.heads.skip_gram import SkipGramHead
 from unifier.models.folder import ModelTask, StoredModel, read_model, write_model
 from unifier.network import Network
 from unifier.objectives.skip_gram import SkipGram, count_words
@@ -26,7 +26,7 @@ OBJECTIVE = SkipGram(VOCABULARY, count_words(VOCABULARY, TEXTS), window=2, subsa
 
 def make_network(**options: int) -> Network:
     tokenizer = SubwordTokenizer(VOCABULARY, 8, positions="none", end=False)
-    head = WordVectorHead(VOCABULARY, 8, embedding=tokenizer.embedding, **options)
+    head = SkipGramHead(VOCABULARY, 8, embedding=tokenizer.embedding, **options)
     torch.nn.init.normal_(head.output.weight)
     task = ModelTask(tokenizer, head, RawReader(), 9, objective=OBJECTIVE)
     return Network(Transformer(8, 0, norm="post"), {"words": task}).eval()
@@ -40,7 +40,7 @@ def make_batch(network: Network, texts: list[str]) -> Batch:
 def test_loss_equals_a_plain_loop() -> None:
     network = make_network(negatives=3)
     head = network.tasks["words"].head
-    assert isinstance(head, WordVectorHead)
+    assert isinstance(head, SkipGramHead)
     batch = apply_objective(OBJECTIVE, make_batch(network, TEXTS), 0)
     total, count = torch.zeros(()), 0
     for ids, windows, others in batch.target.tolist():
@@ -78,7 +78,7 @@ def test_objective_drops_frequent_and_unknown_words_but_not_in_validation() -> N
 def test_pairs_and_analogies() -> None:
     network = make_network()
     head, texts = network.tasks["words"].head, ["king queen", "man woman", "apple tree", "man king woman", "man zebra"]
-    assert isinstance(head, WordVectorHead)
+    assert isinstance(head, SkipGramHead)
     found = [*network.evaluate_batch("words", apply_objective(OBJECTIVE, make_batch(network, texts))).values()]
     vectors = {w: head.embedding.weight[VOCABULARY.encode(w)[0]].detach() for t in TEXTS for w in t.split()}
     unit = {word: vector / vector.norm() for word, vector in vectors.items()}

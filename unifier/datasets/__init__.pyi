@@ -8,6 +8,7 @@ from .boxes import BCCD as BCCD
 from .boxes import BoxTable as BoxTable
 from .cifar10 import CIFAR10 as CIFAR10
 from .coded_texts import CodedTexts as CodedTexts
+from .cooccurrences import Cooccurrences as Cooccurrences
 from .digit_spans import DigitSpans as DigitSpans
 from .digits import Digits as Digits
 from .emoji_names import EmojiNames as EmojiNames

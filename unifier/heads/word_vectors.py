@@ -1,7 +1,7 @@
-"""The head of word vectors, which is trained by skip-gram and tested by judged pairs of words and analogies."""
+"""The base class of heads for word vectors, which are tested by judged pairs of words and analogies."""
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,13 +19,8 @@ NUM_NEAREST = 10
 """The number of nearest words in a prediction."""
 
 
-@final
 class WordVectorHead(Head):
-    """Skip-gram with negative sampling (Mikolov et al. 2013), on a trunk without blocks.
-
-    A second table has one output vector per word. The product of a token and an output vector is the logit of the
-    question whether the word occurs in the token's window. The words of the window are positive examples, and random
-    words are negative examples (see `SkipGram`).
+    """Base class of heads that learn word vectors on a trunk without blocks. A subclass defines the loss.
 
     In validation and test, two words are scored by the cosine of their vectors. For three words such as "man king
     woman", the nearest word to king - man + woman is the answer, without the three words (3CosAdd).
@@ -33,22 +28,19 @@ class WordVectorHead(Head):
 
     task_tag = "feature-extraction"
 
-    def __init__(self, vocabulary: Vocabulary, dim: int, *, embedding: nn.Embedding, negatives: int = 5) -> None:
-        """Build the head.
+    def __init__(self, vocabulary: Vocabulary, dim: int, embedding: nn.Embedding) -> None:
+        """Build the head, with one output vector per word. All output vectors are 0.
 
         Args:
             vocabulary: The tokenizer's vocabulary with V words.
             dim: D, the number of features of a token.
             embedding: The tokenizer's embedding (V, D), among whose rows the nearest words are searched.
-            negatives: The weight of the random words, as a number of random words per positive example.
         """
         super().__init__()
         if embedding.weight.shape != (len(vocabulary), dim):
             shape = tuple(embedding.weight.shape)
             raise InputError(f"the shared embedding has the shape {shape}, but the head needs {(len(vocabulary), dim)}")
-        if negatives < 1:
-            raise InputError(f"negatives={negatives}: at least 1 random word per positive example is needed")
-        self.vocabulary, self.dim, self.embedding, self.negatives = vocabulary, dim, embedding, negatives
+        self.vocabulary, self.dim, self.embedding = vocabulary, dim, embedding
         self.output = nn.Embedding(len(vocabulary), dim)
         nn.init.zeros_(self.output.weight)
         self._special = [i for i in range(len(vocabulary)) if vocabulary.is_special(i)]
@@ -56,28 +48,6 @@ class WordVectorHead(Head):
     def encode(self, target: object) -> Tensor:
         """Return 0, because the objective defines the targets."""
         return torch.tensor(0)
-
-    def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
-        """Return the mean loss of the positive examples, each with its negative examples.
-
-        Args:
-            tokens: The trunk's tokens (B, D, N).
-            target: The ids, the sizes of the windows, and random words (B, 3, N) (see `SkipGram`).
-        """
-        ids, _, others = target.clamp(min=0).unbind(1)
-        is_positive = _find_contexts(target)
-        is_word = target[:, 0] != IGNORE_INDEX
-        centers = tokens.matrix.mT
-        logits = centers @ self.output(ids).mT
-        random_logits = centers @ self.output(others).mT
-        # All random words of an example serve each of its words, with the weight of `negatives` words per positive one.
-        weights = self.negatives * is_positive.sum(2) / is_word.sum(1, keepdim=True).clamp(min=1)
-        negative = (functional.softplus(random_logits.float()) * is_word[:, None]).sum(2)
-        total = (functional.softplus(-logits.float()) * is_positive).sum() + (weights * negative).sum()
-        return total / is_positive.sum().clamp(min=1)
-
-    def target_counts(self, target: Tensor) -> Tensor:
-        return _find_contexts(target).sum((1, 2))
 
     def predict(self, tokens: Tokens) -> list[list[Candidate]]:
         """Return the words with the nearest vectors to the mean vector of the input, and their cosines."""
@@ -144,11 +114,3 @@ class WordVectorHead(Head):
         best = cosines.topk(min(count, int(cosines.isfinite().sum())))
         names = self.vocabulary.tokens(best.indices.tolist())
         return [Candidate(*pair) for pair in zip(names, best.values.tolist(), strict=True)]
-
-
-def _find_contexts(target: Tensor) -> Tensor:
-    """Return (B, N, N), True if the second word is in the window of the first, given the target (B, 3, N)."""
-    places = torch.arange(target.shape[2], device=target.device)
-    distance = (places[:, None] - places).abs()
-    is_word = target[:, 0] != IGNORE_INDEX
-    return (distance > 0) & (distance <= target[:, 1, :, None]) & is_word[:, None] & is_word[:, :, None]
