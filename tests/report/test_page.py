@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
@@ -19,6 +20,7 @@ from unifier.report.conditions import group_conditions
 from unifier.report.estimates import format_number
 from unifier.report.page import GLOSSARY, MAX_SAMPLES, NUM_FIRST_SAMPLES, report_on, write_report
 from unifier.report.read_results import read_results
+from unifier.report.schema import read_rows
 from unifier.report.summary import summarize
 
 Report = Callable[..., str]
@@ -242,3 +244,16 @@ def test_alignments_of_each_condition_are_shown(tmp_path: Path) -> None:
     for rung in rungs:
         assert (f"<figcaption>en-fr: rung={rung}, seed 0" in text) == (rung != "gru")
     assert text.count("25 %") == 2
+
+
+@pytest.mark.slow
+def test_each_log_is_read_once(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+
+    def counted(path: Path, *args: Any, **options: Any) -> list[dict[str, str]]:
+        read.append(path)
+        return read_rows(path, *args, **options)
+
+    monkeypatch.setattr("unifier.report.plot_curves.read_rows", counted)
+    assert "Time to a score" in report([make_row(varied={"rung": rung}) for rung in "ab"])
+    assert len(read) == len(set(read)) == 2

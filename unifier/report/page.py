@@ -26,7 +26,7 @@ from unifier.report.conditions import (
 from unifier.report.content_policy import add_policy
 from unifier.report.estimates import count_noun
 from unifier.report.maps import read_maps
-from unifier.report.plot_curves import draw_curves
+from unifier.report.plot_curves import Logs, draw_curves, read_logs
 from unifier.report.plot_distances import draw_distances
 from unifier.report.plot_layers import draw_gradients, draw_representation, layer_name
 from unifier.report.plot_scaling import draw_efficiency, draw_sweeps
@@ -152,8 +152,14 @@ def report_on(folder: Path) -> tuple[Path, list[str]]:
     return _write_page(folder, results), results.problems
 
 
-def draw_figures(results: Results, folder: Path) -> list[SavedFigure]:
-    """Draw all figures for which the results have data, and write each figure and its numbers into the folder."""
+def draw_figures(results: Results, folder: Path, logs: Logs) -> list[SavedFigure]:
+    """Draw all figures for which the results have data, and write each figure and its numbers into the folder.
+
+    Args:
+        results: The results.
+        folder: The folder of a run or a comparison.
+        logs: The result of `read_logs`.
+    """
     conditions = group_conditions(results.rows)
     if not conditions:
         return []
@@ -165,7 +171,7 @@ def draw_figures(results: Results, folder: Path) -> list[SavedFigure]:
             *draw_confusions(conditions, writer),
             *draw_lengths(conditions, writer),
             *draw_distances(conditions, writer),
-            *draw_curves(conditions, writer),
+            *draw_curves(conditions, writer, logs),
             *draw_grids(conditions, writer),
             *draw_joint(conditions, writer),
             *draw_gradients(results.rows, writer),
@@ -197,7 +203,8 @@ def _render_page(folder: Path, results: Results, describe_problems: Callable[[],
     first = slice(NUM_FIRST_SAMPLES)
     samples = {task: rows for task, row in sample_rows.items() if (rows := _read_samples(row, task, first, budget))}
     figures: dict[str, list[PageFigure]] = defaultdict(list)
-    saved = draw_figures(results, folder)
+    logs = read_logs(conditions)
+    saved = draw_figures(results, folder, logs)
     for figure in saved:
         if source := budget.take_svg(figure.svg):
             figures[figure.section].append(PageFigure(source, figure.alt, figure.note))
@@ -234,7 +241,7 @@ def _render_page(folder: Path, results: Results, describe_problems: Callable[[],
         starts=describe_starts(results.rows),
         caveat=caveat,
         scores=score_tables(conditions),
-        times=time_tables(conditions),
+        times=time_tables(conditions, logs),
         legend=_legend(conditions),
         figures=figures,
         strongest=[line for line in controls if (line["task"], line["condition"]) == strongest],

@@ -46,14 +46,19 @@ class Curve(NamedTuple):
     high: NDArray[np.float64]
 
 
-def draw_curves(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
+def draw_curves(conditions: Sequence[Condition], writer: FigureWriter, logs: Logs | None = None) -> list[SavedFigure]:
     """Draw validation scores, one panel per task and cost.
 
     If every task has a single condition, one panel shows all tasks, and another panel shows the training losses.
+
+    Args:
+        conditions: The conditions.
+        writer: The writer that saves the figures.
+        logs: The result of `read_logs`. None means that the logs are read.
     """
     tasks = list(dict.fromkeys(condition.task for condition in conditions))
     single = len(tasks) == len(conditions)
-    logs = read_logs(conditions)
+    logs = read_logs(conditions) if logs is None else logs
     figures = _draw_loss(conditions, logs, writer) if single else []
     if single and len(tasks) > 1:
         return [

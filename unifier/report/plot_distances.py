@@ -2,21 +2,26 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.ticker import NullFormatter
+from scipy import stats
 from scipy.optimize import curve_fit
 
 from unifier.report.conditions import Condition, row_score_range
 from unifier.report.estimates import Estimate, estimate, format_number, join_nonempty, plus_minus
 from unifier.report.plot_curves import describe_selection, line_styles, select_conditions
-from unifier.report.plot_scores import MAX_CONDITIONS, bar_lengths, read_artifacts, score_limits
+from unifier.report.plot_scores import MAX_CONDITIONS, bar_lengths, score_limits
 from unifier.report.plot_style import FigureWriter, LineEnd, SavedFigure, create_panel, label_ends, plot_intervals
-from unifier.report.schema import DistancesEntry
+from unifier.report.schema import DistancesEntry, add_problem, read_entry
 
 MIN_DISTANCES = 3
 """Minimum number of distances for a fit: two parameters and one degree of freedom."""
+
+CHANCE_LEVEL = 0.05
+"""The probability that a guess is called better than chance at one or more distances."""
 
 RATE_WORDS = 100
 """The number of words for which a rate of decay is printed."""
@@ -45,28 +50,54 @@ class DistanceCurve(NamedTuple):
     distances: list[int]
     scores: list[Estimate]
     decay: Decay | None
-    """The decay that is fitted to the mean scores, or None with too few distances or without a fit."""
+    """The decay that is fitted to the mean scores, or None with too few distances, at chance, or without a fit."""
     rate: Estimate | None
     """The rate r of decay per `RATE_WORDS` words, fitted to each run, averaged over seeds."""
+    at_chance: bool = False
+    """True if the mean scores are not better than a guess at any distance."""
 
 
-def fit_decay(distances: Sequence[float], scores: Sequence[float], chance: float) -> Decay | None:
-    """Fit chance + a exp(-r n) with a, r >= 0 by least squares. Return None with too few distances or without a fit.
+def fit_decay(
+    distances: Sequence[float], scores: Sequence[float], chance: float, best: float | None = None
+) -> Decay | None:
+    """Fit chance + a exp(-r n) with r >= 0 and 0 <= a <= best - chance by least squares.
 
     Args:
         distances: The distances n in words.
         scores: The score at each distance.
         chance: The score of a guess.
+        best: The highest possible score, or None if it is unknown.
+
+    Returns:
+        The decay, or None with too few distances, without room above chance, or without a fit.
     """
-    if len(set(distances)) < MIN_DISTANCES:
+    largest = math.inf if best is None else best - chance
+    if len(set(distances)) < MIN_DISTANCES or largest <= 0:
         return None
     n, advantages = np.asarray(distances, float), np.asarray(scores, float) - chance
-    start = (max(float(advantages.max()), 1e-3), 1 / float(n.mean()))
+    start = (min(max(float(advantages.max()), 1e-3), largest), 1 / float(n.mean()))
+    limits = ((0.0, 0.0), (largest, math.inf))
     try:
-        a, r = curve_fit(_advantage, n, advantages, p0=start, bounds=(0, np.inf), max_nfev=20_000)[0].tolist()
+        a, r = curve_fit(_advantage, n, advantages, p0=start, bounds=limits, max_nfev=20_000)[0].tolist()
     except (RuntimeError, ValueError):
         return None
     return Decay(chance, a, r)
+
+
+def is_above_chance(scores: Sequence[float], examples: Sequence[int], chance: float, best: float) -> bool:
+    """Return True if a guess would not reach one of the scores, by one-sided normal tests with Bonferroni's correction.
+
+    The score of one example is 0 or `best`, so the variance of a guess is chance (best - chance).
+
+    Args:
+        scores: The score at each distance.
+        examples: The number of test examples at each distance.
+        chance: The score of a guess.
+        best: The highest possible score.
+    """
+    limit = float(stats.norm.isf(CHANCE_LEVEL / len(scores)))
+    errors = [math.sqrt(max(chance * (best - chance), 0) / count) for count in examples]
+    return any(score - chance > limit * error for score, error in zip(scores, errors, strict=True))
 
 
 def draw_distances(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
@@ -82,17 +113,42 @@ def draw_distances(conditions: Sequence[Condition], writer: FigureWriter) -> lis
 
 def _read_curve(condition: Condition) -> DistanceCurve | None:
     """Return the curve of a condition from the files of its runs, or None without files."""
-    runs: list[list[Any]] = read_artifacts(condition, "distances.json", DistancesEntry)
-    runs = [run for run in runs if [point["distance"] for point in run] == [point["distance"] for point in runs[0]]]
+    runs = _read_runs(condition)
     if not runs:
         return None
     distances = [point["distance"] for point in runs[0]]
     by_run = [[point["score"] for point in run] for run in runs]
     scores = [estimate(values) for values in zip(*by_run, strict=True)]
-    chance = row_score_range(condition.rows[0]).get("chance", 0.0)
-    fits = [fit for run in by_run if (fit := fit_decay(distances, run, chance))]
+    means = [score.mean for score in scores]
+    chance, best = row_score_range(condition.rows[0]).get("chance", 0.0), condition.max_score
+    # The runs have the same test examples, so the number of independent examples is that of one run.
+    examples: list[int] = [count for point in runs[0] if (count := point.get("examples"))]
+    if best is not None and len(examples) == len(means) and not is_above_chance(means, examples, chance, best):
+        return DistanceCurve(distances, scores, None, None, at_chance=True)
+    if condition.lower_is_better:
+        return DistanceCurve(distances, scores, None, None)
+    fits = [fit for run in by_run if (fit := fit_decay(distances, run, chance, best))]
     rate = estimate(RATE_WORDS * fit.r for fit in fits) if len(fits) == len(by_run) else None
-    return DistanceCurve(distances, scores, fit_decay(distances, [score.mean for score in scores], chance), rate)
+    return DistanceCurve(distances, scores, fit_decay(distances, means, chance, best), rate)
+
+
+def _read_runs(condition: Condition) -> list[list[dict[str, Any]]]:
+    """Return the points of each run's distances.json. A fault of a file is added to the problems of the page."""
+    runs: list[list[dict[str, Any]]] = []
+    for path in (row["folder"] / "distances.json" for row in condition.rows if row["folder"]):
+        points = read_entry(path, condition.task, DistancesEntry)
+        if points is None:
+            continue
+        distances = [point["distance"] for point in points]
+        if distances[0] < 1 or any(before >= after for before, after in pairwise(distances)):
+            add_problem(path, f"{condition.task}: the distances do not increase from 1 or more")
+        elif condition.max_score is not None and max(point["score"] for point in points) > condition.max_score + 1e-6:
+            add_problem(path, f"{condition.task}: a score is higher than the best possible score")
+        elif runs and distances != [point["distance"] for point in runs[0]]:
+            add_problem(path, f"{condition.task}: the distances differ from those of another run")
+        else:
+            runs.append(points)
+    return runs
 
 
 def _draw_distances(
@@ -124,11 +180,11 @@ def _draw_distances(
         for distance, score in zip(curve.distances, curve.scores, strict=True)
     ]
     fits = [_describe_decay(condition, curve) for condition, curve in curves.items() if curve.decay]
+    guesses = [condition.label for condition, curve in curves.items() if curve.at_chance]
     note = join_nonempty(
-        "Lines: chance + a exp(-r n), fitted to the means, where a is the advantage over chance"
-        if fits
-        else "No fit: too few distances",
+        "Lines: chance + a exp(-r n), fitted to the means, where a is the advantage over chance" if fits else "No fit",
         *fits,
+        f"Not better than chance at any distance, so without a fit: {', '.join(guesses)}" if guesses else "",
         describe_selection(list(curves), conditions),
         between=". ",
     )
@@ -147,10 +203,10 @@ def _decay_cells(curve: DistanceCurve, distance: int) -> dict[str, float | str]:
 
 
 def _describe_decay(condition: Condition, curve: DistanceCurve) -> str:
-    """Return the fitted decay of a condition as text."""
+    """Return the fitted decay of a condition as text. A half distance beyond the longest distance is not printed."""
     assert curve.decay
-    half = curve.decay.half_distance
-    words = f"halved in {format_number(half, 0)} words" if half < 1e4 else "no decay"
+    half, longest = curve.decay.half_distance, max(curve.distances)
+    words = f"halved in {format_number(half, 0)} words" if half <= longest else f"not halved in {longest} words"
     rate = f", r = {plus_minus(curve.rate, 2)} per {RATE_WORDS} words" if curve.rate else ""
     return f"{condition.label}: {words}{rate}"
 

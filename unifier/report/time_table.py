@@ -8,20 +8,24 @@ from unifier.report.plot_curves import Logs, read_logs
 from unifier.report.tables import EMPTY_CELL, ReportTable
 
 
-def time_tables(conditions: Sequence[Condition]) -> dict[str, ReportTable]:
+def time_tables(conditions: Sequence[Condition], logs: Logs | None = None) -> dict[str, ReportTable]:
     """Return a table for each task with several conditions, with one row per condition.
 
     The common score of a task is the lowest of the best validation scores of all runs, so every run reached it. A time
     is the time of the first validation with at least this score.
+
+    Args:
+        conditions: The conditions.
+        logs: The result of `read_logs`. None means that the logs of conditions with a table are read.
     """
     tables = dict[str, ReportTable]()
     for task in dict.fromkeys(condition.task for condition in conditions):
         group = [condition for condition in conditions if condition.task == task]
         if len(group) < 2 or len({condition.test_setup for condition in group}) > 1:
             continue
-        logs = read_logs(group)
+        known = read_logs(group) if logs is None else logs
         curves = {
-            condition: [curve for row in condition.rows if (curve := _score_curve(row, condition, logs))]
+            condition: [curve for row in condition.rows if (curve := _score_curve(row, condition, known))]
             for condition in group
         }
         if not all(curves.values()):
