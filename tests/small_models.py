@@ -28,6 +28,7 @@ from unifier import (
     TaggingHead,
     TokenClassificationHead,
     TranslationHead,
+    VideoTokenizer,
     Vocabulary,
     WordTokenizer,
     create_trunk,
@@ -47,6 +48,7 @@ Parts = tuple[Any, Any]
 PARTS: Mapping[str, Callable[[], Parts]] = {
     "text": lambda: (SubwordTokenizer(VOCABULARY, D), ClassificationHead(LABELS, D)),
     "picture": lambda: (PatchTokenizer(D, class_token=True), ClassificationHead(LABELS, D, pooling="cls")),
+    "clip": lambda: (VideoTokenizer(D, patch=4), ClassificationHead(LABELS, D)),
     "tags": lambda: (PatchTokenizer(D), TaggingHead(LABELS, D)),
     "sound": lambda: (FrameTokenizer(D, patch=(16, 16)).fit([SOUND]), TaggingHead(LABELS, D)),
     "translation": lambda: (SubwordTokenizer(VOCABULARY, D), TranslationHead(VOCABULARY, D, depth=1, heads=2)),

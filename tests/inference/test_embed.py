@@ -76,7 +76,8 @@ def test_files_have_names_labels_and_vectors(suffix: str, folder: Path, pictures
 
 
 @pytest.mark.parametrize(
-    ("options", "named"), [(["--out", "a.txt"], ".npy"), (["--out", "no/a.npy"], "no/a.npy"), (["--layer", "x"], "'x'")]
+    ("options", "named"),
+    [(["--out", "a.txt"], "a.txt"), (["--out", "no/a.npy"], "no/a.npy"), (["--layer", "x"], "'x'")],
 )
 def test_bad_options_are_refused(
     options: list[str], named: str, folder: Path, pictures: Path, capsys: pytest.CaptureFixture[str]

@@ -64,6 +64,22 @@ def test_class_folders_have_the_scores_of_scikit_learn(
 
 
 @pytest.mark.slow
+def test_clips_are_evaluated_from_a_table_but_not_from_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, clips = save_model(tmp_path, "clip"), tmp_path / "clips"
+    (clips / "red").mkdir(parents=True)
+    np.save(clips / "red" / "1.npy", np.zeros((4, 8, 8, 3), np.uint8))
+    assert main(["evaluate", model, str(clips), "--out", str(tmp_path / "out")]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert str(clips) in err
+    assert not (tmp_path / "out").exists()
+    (clips / "table.csv").write_text("file,label\nred/1.npy,red\n")
+    assert evaluation(model, clips / "table.csv", tmp_path / "out")["examples"] == 1
+
+
+@pytest.mark.slow
 def test_table_has_tags_and_a_test_split(classes: Path, tmp_path: Path) -> None:
     model = save_model(tmp_path, shapes=(PatchTokenizer(D), TaggingHead(["odd", "third"], D)))
     files = sorted(classes.glob("*/*.png"))

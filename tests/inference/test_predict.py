@@ -20,7 +20,7 @@ from PIL import Image
 from tests.small_models import LABELS, SOUND, VOCABULARY, D, save_model, small_model
 from unifier import ClassificationHead, MaskedReconstructionHead, Model, PatchTokenizer
 from unifier.cli import main
-from unifier.data.inputs import ImageReader
+from unifier.data.inputs import ImageReader, SeriesReader
 from unifier.inference import stream
 from unifier.inference.inputs import Input, read_inputs
 from unifier.inference.translate import AlignmentPage
@@ -151,6 +151,23 @@ def test_lines_of_a_file_are_read_back(tmp_path: Path, capsys: pytest.CaptureFix
     assert all(row.keys() == {"input", "text"} for row in written)
 
 
+@pytest.mark.slow
+def test_standard_input_has_objects_for_a_mixture(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"image": str(pictures / "1.png"), "caption": "one"}, {"image": "no caption"}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model, answers = save_model(tmp_path, "mixture"), list[Any]()
+    with (tmp_path / "a.jsonl").open() as file:
+        monkeypatch.setattr("sys.stdin", file)
+        for given in (str(tmp_path / "a.jsonl"), "-"):
+            assert main(["predict", model, given, "--bad-inputs", "skip", "--format", "jsonl"]) == 0
+            out, err = capsys.readouterr()
+            answers.append({**json.loads(out), "input": ""})
+            assert "caption" in err
+    assert answers[0] == answers[1]
+
+
 @pytest.mark.parametrize("kind", ["text", "picture"])
 def test_standard_input_has_texts_or_paths(
     kind: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -197,6 +214,8 @@ def test_bad_file_stops_or_is_skipped_and_counted(
         ("text", ["text.csv", "--out", "empty"], "empty is a folder"),
         ("text", ["text.csv", "--top-k", "0"], "top_k=0"),
         ("translation", ["text.csv", "--top-k", "2"], "top_k=2"),
+        ("picture", ["a.mp4"], "a.mp4"),
+        ("clip", ["a.mp4"], "a.mp4"),
     ],
 )
 def test_wrong_use_is_one_line(
@@ -210,13 +229,55 @@ def test_wrong_use_is_one_line(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty.txt").touch()
+    (tmp_path / "a.mp4").touch()
     (tmp_path / "text.csv").write_text("text\none\n")
     (tmp_path / "bytes").write_bytes(b"\xff\n")
     assert main(["predict", save_model(tmp_path, kind), *arguments]) == 2
     out, err = capsys.readouterr()
-    assert out == "" or out.count("\n") == 1
-    assert err.count("\n") == 1
+    assert (out, err.count("\n")) == ("", 1)
     assert named in err
+
+
+@pytest.mark.parametrize(("kind", "content"), [("text", ""), ("picture", ""), ("picture", "\n\n"), ("mixture", "")])
+def test_empty_standard_input_is_one_line(
+    kind: str, content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "stdin").write_text(content)
+    with (tmp_path / "stdin").open() as file:
+        monkeypatch.setattr("sys.stdin", file)
+        assert main(["predict", save_model(tmp_path, kind), "-"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "standard input" in err
+
+
+@pytest.mark.parametrize(("policy", "status"), [("stop", 2), ("skip", 0)])
+def test_empty_line_of_standard_input_is_named_with_the_option(
+    policy: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "stdin").write_text("one\n\ntwo\n")
+    with (tmp_path / "stdin").open() as file:
+        monkeypatch.setattr("sys.stdin", file)
+        assert main(["predict", save_model(tmp_path, "text"), "-", "--bad-inputs", policy]) == status
+    out, err = capsys.readouterr()
+    assert [row["input"] for row in rows(out)] == ["one", "two"][: 2 - status // 2]
+    assert "standard input, line 2" in err
+    assert ("--bad-inputs" in err) == (policy == "stop")
+    assert "data" not in err, "the line is not part of a data set"
+
+
+def test_time_series_are_read_from_folders_and_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = SeriesReader(("a", "b"), (0, 0), (1, 1), context=2, joint=False)
+    (tmp_path / "1.csv").write_text("a,b\n1,4\n2,5\n3,6\n")
+    (tmp_path / "2.csv").write_text("a,b\n1,4\n")  # It has fewer rows than the context.
+    (tmp_path / "3.csv").write_text("a,b\n7,8\n8,9\n")
+    (tmp_path / "stdin").write_text("".join(f"{tmp_path / name}.csv\n" for name in "123"))
+    with (tmp_path / "stdin").open() as file:
+        monkeypatch.setattr("sys.stdin", file)
+        for given in (str(tmp_path), "-"):
+            inputs = [each for each in read_inputs([given], reader) if isinstance(each, Input)]
+            assert isinstance(inputs.pop(2).value, InputError)
+            assert [each.value.tolist() for each in inputs] == [[[2, 3]], [[5, 6]], [[7, 8]], [[8, 9]]]
 
 
 def test_task_without_predictions_is_refused_before_the_header(

@@ -17,10 +17,13 @@ from unifier import (
     FrameTokenizer,
     Mixture,
     PatchTokenizer,
+    SampleTokenizer,
+    SeriesTokenizer,
     SubwordTokenizer,
     TaggingHead,
     Tokenizer,
     Units,
+    VideoTokenizer,
     Vocabulary,
     WaveformTokenizer,
     create_trunk,
@@ -68,6 +71,9 @@ def card_of(tokenizer: Tokenizer, *others: Tokenizer, head: Any = None) -> str:
     [
         ([PatchTokenizer(D)], '["picture.png"]'),
         ([WaveformTokenizer(D)], '["sound.wav"]'),
+        ([SampleTokenizer(D)], '["sound.wav"]'),
+        ([VideoTokenizer(D)], '["clip.gif"]'),
+        ([SeriesTokenizer(D, context=20, patch=4, stride=4)], "[[[0.5] * 20]]"),
         ([SubwordTokenizer(VOCABULARY, D), PatchTokenizer(D)], '["a text"], task="a"'),
         (
             [Mixture({"t": SubwordTokenizer(VOCABULARY, D), "i": PatchTokenizer(D)})],

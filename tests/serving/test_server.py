@@ -400,6 +400,13 @@ def test_wrong_use_is_one_line(
     assert (out, err.count("\n")) == ("", 1)
 
 
+def test_clips_are_not_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", save(tmp_path, Model(small_model("clip"), Path("model"))), "--port", "0"]) == 2
+    out, err = capsys.readouterr()
+    assert "clip" in err
+    assert (out, err.count("\n")) == ("", 1)
+
+
 def test_task_without_predictions_is_not_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hidden = PatchTokenizer(D), MaskedReconstructionHead(16 * 16 * 3, D)
     alone, both = small_model(hidden=hidden), small_model("text", hidden=hidden)

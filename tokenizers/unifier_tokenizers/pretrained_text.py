@@ -123,12 +123,11 @@ class PretrainedTextTokenizer(Tokenizer):
         if not isinstance(raw, str):
             raise InputError(f"a text is expected, not {type(raw).__name__}")
         if not raw.strip():
-            raise InputError("the text is empty and has no tokens: remove this text from the data")
+            raise InputError("the text is empty: at least one word is needed")
         ids = torch.tensor(self.vocabulary.encode(raw))
         if len(ids) > self.length:
             raise InputError(
-                f"the text has {len(ids):,} tokens, but the model reads at most {self.length:,}: shorten the text, or "
-                "give bad_examples=skip"
+                f"the text has {len(ids):,} tokens, but the model reads at most {self.length:,}: shorten the text"
             )
         return Units(ids, torch.arange(len(ids))[None])
 

@@ -419,7 +419,7 @@ class SubwordTokenizer(Tokenizer):
         if not isinstance(raw, str):
             raise InputError(f"a text is expected, not {type(raw).__name__}")
         if not raw.strip():
-            raise InputError("the text is empty and has no tokens: remove this text from the data")
+            raise InputError("the text is empty: at least one word is needed")
         raw = self.recased(raw)
         ids = [BOS, *self.vocabulary.encode_start(raw)] if self.begin else self.vocabulary.encode(raw)
         if self.codes and ids[int(self.begin)] not in map(self.vocabulary.extra.get, self.codes):

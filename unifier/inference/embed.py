@@ -61,7 +61,8 @@ def write_vectors(
     Raises:
         InputError: The file has another suffix or cannot be written, or an input cannot be read.
     """
-    check_choice("suffix of the output file", out.suffix, (".npy", ".parquet"))
+    if out.suffix not in (".npy", ".parquet"):
+        raise InputError(f"{out}: vectors are written as .npy or .parquet; give a name such as vectors.npy")
     inputs = read_inputs(paths, model.tasks[task].reader)
     rows = list(InputPredictions(partial(model.embed, task=task, layer=layer, bad_inputs="yield"), bad_inputs)(inputs))
     vectors = Vectors(
@@ -121,7 +122,7 @@ def read_vectors(path: str | Path) -> Vectors:
         raise InputError(f"{path} cannot be read: {one_line(error)}") from error
     rows = list(iterate_table(names_file(path), ("name", "label"), tab_separated=False))
     if values.ndim != 2 or len(rows) != len(values):
-        raise InputError(f"{path} has {len(values)} vectors, but {path.with_suffix('.csv')} has {len(rows)} rows")
+        raise InputError(f"{path} has {len(values)} vectors, but {names_file(path)} has {len(rows)} rows")
     return Vectors(values, [row.cells["name"] for row in rows], [row.cells["label"] for row in rows])
 
 

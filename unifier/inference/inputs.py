@@ -69,7 +69,8 @@ def read_inputs(paths: Sequence[str], reader: InputReader, columns: Sequence[str
     """Yield the inputs in files, folders, tables and standard input, one after the other.
 
     A text model reads each line of a file. Every other model reads one input per file. Standard input contains texts,
-    or paths of files, one per line. For a model that fills gaps, such as "a <mask> film", a text may be given directly.
+    paths of files, or objects of JSON for a mixture, one per line. For a model that fills gaps, such as "a <mask>
+    film", a text may be given directly.
 
     Args:
         paths: The files and folders, and "-" for standard input.
@@ -86,7 +87,7 @@ def read_inputs(paths: Sequence[str], reader: InputReader, columns: Sequence[str
         raise InputError("this model reads objects of Python: use unifier.load(...).predict in Python")
     if isinstance(reader, MixtureReader):
         for path in paths:
-            if not (is_table(path) or _is_json_lines(path)):
+            if not (path == STANDARD_INPUT or is_table(path) or _is_json_lines(path)):
                 raise InputError(
                     f"{path}: give a table (.csv or .tsv) or JSON Lines (.jsonl) with {', '.join(reader.members)}"
                 )
@@ -101,9 +102,7 @@ def _read_inputs(paths: Sequence[str], reader: InputReader, columns: Sequence[st
         if _is_marked_text(path, reader):
             yield Input(path, path, path)
             continue
-        if isinstance(reader, SeriesReader):
-            inputs = _read_series(Path(path), reader)
-        elif is_table(path):
+        if is_table(path) and not isinstance(reader, SeriesReader):
             inputs = _read_table(Path(path), reader, columns)
         elif isinstance(reader, MixtureReader):
             inputs = _read_json_lines(Path(path), reader)
@@ -119,9 +118,13 @@ def _read_inputs(paths: Sequence[str], reader: InputReader, columns: Sequence[st
 
 def _read_series(path: Path, reader: SeriesReader) -> Iterator[Input]:
     """Yield the last time steps of a table: all channels as one input, or one input per channel."""
-    _, values = read_series(path, reader.channels)
-    if values.shape[1] < reader.context:
-        raise InputError(f"{path} has {values.shape[1]} rows, but the model reads the last {reader.context} rows")
+    try:
+        _, values = read_series(path, reader.channels)
+        if (rows := values.shape[1]) < reader.context:
+            raise InputError(f"{path} has {rows} rows, but the model reads the last {reader.context} rows")
+    except InputError as error:
+        yield Input(str(path), str(path), error)
+        return
     past = values[:, -reader.context :]
     if reader.joint:
         yield Input(str(path), str(path), past)
@@ -170,13 +173,17 @@ def _read_table(path: Path, reader: InputReader, columns: Sequence[str]) -> Iter
 def _read_json_lines(path: Path, reader: MixtureReader) -> Iterator[Input]:
     """Yield the inputs in a file with one object per line. The object has a text or a path for each member."""
     for number, line in enumerate(open_lines(path), start=1):
-        place = f"{path}, line {number}"
-        try:
-            row = json.loads(line)
-            value: Any = {name: _cell_value(path, each, row[name]) for name, each in reader.members.items()}
-        except (ValueError, KeyError, TypeError) as error:
-            value = InputError(f"an object with the texts {', '.join(reader.members)} is expected ({one_line(error)})")
-        yield Input(place, place, value)
+        yield _decode_row(line, f"{path}, line {number}", path, reader)
+
+
+def _decode_row(line: bytes, place: str, path: Path, reader: MixtureReader) -> Input:
+    """Return the input in a line of JSON Lines. Paths in the line are relative to the file with the line."""
+    try:
+        row = json.loads(line)
+        value: Any = {name: _cell_value(path, each, row[name]) for name, each in reader.members.items()}
+    except (ValueError, KeyError, TypeError) as error:
+        value = InputError(f"an object with the texts {', '.join(reader.members)} is expected ({one_line(error)})")
+    return Input(place, place, value)
 
 
 def _cell_value(table: Path, reader: InputReader, cell: str) -> str | Path:
@@ -200,6 +207,9 @@ def _read_folder(folder: Path, reader: InputReader) -> Iterator[Input]:
 
 
 def _read_file(path: Path, reader: InputReader) -> Iterator[Input]:
+    if isinstance(reader, SeriesReader):
+        yield from _read_series(path, reader)
+        return
     if not isinstance(reader, TextReader):
         yield Input(str(path), str(path), path)
         return
@@ -213,16 +223,32 @@ def _read_file(path: Path, reader: InputReader) -> Iterator[Input]:
 
 
 def _read_standard_input(reader: InputReader) -> Iterator[Input | Pause]:
-    """Yield the lines of standard input, which are texts or paths, with a pause when no line is ready."""
+    """Yield the inputs in the lines of standard input, with a pause if no line is ready.
+
+    Raises InputError if there is no input.
+    """
+    is_empty = True
     with open_input(None) as file:
         for group in read_as_it_arrives(file, "standard input"):
             for number, line in group:
                 place = f"standard input, line {number}"
-                if isinstance(reader, TextReader):
-                    yield _decode_line(line, place)
-                elif line:
-                    yield Input(os.fsdecode(line), place, Path(os.fsdecode(line)))
+                for each in _read_line(line, place, reader):
+                    yield each._replace(place=place)
+                    is_empty = False
             yield Pause()
+    if is_empty:
+        kinds = {TextReader: "text", MixtureReader: "object of JSON"}
+        raise InputError(f"standard input has no inputs: add one {kinds.get(type(reader), 'path')} per line")
+
+
+def _read_line(line: bytes, place: str, reader: InputReader) -> Iterator[Input]:
+    """Yield the inputs in a line of standard input: a text, an object of JSON, or the path of a file."""
+    if isinstance(reader, TextReader):
+        yield _decode_line(line, place)
+    elif line and isinstance(reader, MixtureReader):
+        yield _decode_row(line, place, Path(STANDARD_INPUT), reader)
+    elif line:
+        yield from _read_file(Path(os.fsdecode(line)), reader)
 
 
 def _decode_line(line: bytes, place: str) -> Input:

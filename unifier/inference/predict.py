@@ -166,8 +166,8 @@ class InputPredictions:
 def write_predictions(model: Model, task: str, paths: Sequence[str], out: TextIO, options: PredictionOptions) -> None:
     """Write the predictions for files, folders, tables and standard input, as soon as they are computed.
 
-    In CSV, there is one row per label. In JSON Lines, there is one object per input. With several labels per input, the
-    most probable label comes first.
+    In CSV, there is one row per label, and the header is written with the first row. In JSON Lines, there is one object
+    per input. With several labels per input, the most probable label comes first.
 
     Args:
         model: The model.
@@ -194,8 +194,7 @@ def write_predictions(model: Model, task: str, paths: Sequence[str], out: TextIO
     inputs = read_inputs(paths, reader)
     label = COLUMNS.get(type(head), "text" if isinstance(head, TextGenerationHead) else "label")
     columns = ["input", label, *(["probability"] if isinstance(head, RANKED_HEADS) else [])]
-    if options.format == "csv":
-        out.write(_format_row(columns))
+    header = [columns]
     is_single = options.top_k is None and not isinstance(head, TaggingHead | MaskedLanguageModelingHead)
     for each, prediction in InputPredictions(predict_fn(model, task), options.bad_inputs)(inputs):
         if figures is not None:
@@ -206,8 +205,9 @@ def write_predictions(model: Model, task: str, paths: Sequence[str], out: TextIO
         if (marked := describe_labels(head, model.tasks[task].tokenizer, each.value, prediction)) is not None:
             answers = [LabelProbability(marked, None)]
         if options.format == "csv":
-            for answer in answers:
-                out.write(_format_row([each.name, *answer][: len(columns)]))
+            for row in [*header, *([each.name, *answer][: len(columns)] for answer in answers)]:
+                out.write(_format_row(row))
+            header = []
         else:
             rows = [dict(zip(columns[1:], answer, strict=False)) for answer in answers]
             out.write(json.dumps({"input": each.name} | (rows[0] if is_single else {"labels": rows})) + "\n")

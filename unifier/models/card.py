@@ -7,7 +7,6 @@ from typing import Any
 from unifier.augmentation.image import ImageViews
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.masked_language_modeling import MASK, MaskedLanguageModelingHead
-from unifier.heads.masked_reconstruction import MaskedReconstructionHead
 from unifier.models.config import class_path, is_own
 from unifier.models.folder import ModelTask, StoredModel
 from unifier.models.preprocessing import Names, describe_preprocessing
@@ -20,8 +19,11 @@ from unifier_tokenizers import (
     PianoRollTokenizer,
     PixelTokenizer,
     PretrainedTextTokenizer,
+    SampleTokenizer,
+    SeriesTokenizer,
     SubwordTokenizer,
     Tokenizer,
+    VideoTokenizer,
     VoiceTokenizer,
     WordTokenizer,
 )
@@ -33,7 +35,9 @@ INPUTS = {
     PretrainedTextTokenizer: ("a text", '"a text"'),
     PatchTokenizer: ("a picture", '"picture.png"'),
     PixelTokenizer: ("a picture", '"picture.png"'),
+    VideoTokenizer: ("a clip", '"clip.gif"'),
     AudioTokenizer: ("a sound", '"sound.wav"'),
+    SampleTokenizer: ("a sound", '"sound.wav"'),
     PianoRollTokenizer: ("a piece of music", "[[60, 64], [62]]"),
     VoiceTokenizer: ("a piece in several voices", "[[72, 67, 64, 48], [74, 67, None, 48]]"),
     ItemTokenizer: ("a sequence of items", "[3, 17]"),
@@ -93,6 +97,8 @@ def _input(tokenizer: Tokenizer) -> tuple[str, str]:
         members = {name: _input(member) for name, member in tokenizer.members.items()}
         nouns = " and ".join(noun for noun, _ in members.values())
         return nouns, f"{{{', '.join(f'{_quote(name)}: {example}' for name, (_, example) in members.items())}}}"
+    if isinstance(tokenizer, SeriesTokenizer):
+        return "a window of a time series", f"[[0.5] * {tokenizer.context}]"
     for kind, described in INPUTS.items():
         if isinstance(tokenizer, kind):
             return described
@@ -108,7 +114,7 @@ def _use(model: StoredModel) -> list[str]:
     classes = f", classes=[{', '.join(own)}]" if own else ""
     chosen = f", task={_quote(name)}" if len(model.tasks) > 1 else ""
     example = f'"a {MASK} text"' if isinstance(task.head, MaskedLanguageModelingHead) else _input(task.tokenizer)[1]
-    method = "embed" if isinstance(task.head, MaskedReconstructionHead) else "predict"
+    method = "embed" if task.head.missing_prediction else "predict"
     return [
         "```python",
         f"import unifier as uf  # pip install {' '.join(packages)}",

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from unifier.data.inputs import ImageReader, InputReader, MidiReader, MixtureReader
+from unifier.data.inputs import ImageReader, InputReader, MidiReader, MixtureReader, SeriesReader
 from unifier_tokenizers import (
     NO_POSITION,
     FrameTokenizer,
@@ -316,6 +316,7 @@ def _describe_items(tokenizer: ItemTokenizer, reader: InputReader, names: Names)
 
 def _describe_series(tokenizer: SeriesTokenizer, reader: InputReader, names: Names) -> list[str]:
     return [
+        f"The input is an array (channels, time steps).{_describe_channels(reader)}",
         f"The input has the last {tokenizer.context:,} time steps of each channel, without gaps. Subtract the mean of "
         "each channel over these time steps, and divide by its standard deviation (without Bessel's correction). A "
         "constant channel becomes 0.",
@@ -326,6 +327,16 @@ def _describe_series(tokenizer: SeriesTokenizer, reader: InputReader, names: Nam
         "number of the patch, from 0.",
         *_describe_limit(tokenizer.encoding, "patches per channel"),
     ]
+
+
+def _describe_channels(reader: InputReader) -> str:
+    """Return a sentence with the channels of an input, or nothing for a reader without channels."""
+    if not isinstance(reader, SeriesReader):
+        return ""
+    if not reader.joint:
+        return " Each channel is an input of its own."
+    is_short = len(reader.channels) <= MAX_LISTED
+    return f" The channels are {', '.join(reader.channels) if is_short else 'listed in config.json'}, in this order."
 
 
 def _describe_mixture(tokenizer: Mixture, reader: InputReader, names: Names) -> list[str]:
