@@ -1,6 +1,7 @@
 """`unifier evaluate`: scores, intervals and class scores of labeled data, compared with scikit-learn."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import torch
 from PIL import Image
 from sklearn.metrics import accuracy_score, confusion_matrix, precision_recall_fscore_support, roc_auc_score
 
-from tests.small_models import D, save_model
-from unifier import ClassificationHead, PatchTokenizer, TaggingHead, load
+from tests.small_models import PARTS, VOCABULARY, D, save_model
+from unifier import ClassificationHead, PatchTokenizer, TaggingHead, TokenDetectionHead, TranslationHead, load
 from unifier.cli import main
+from unifier.inference.evaluate import describe_score
 
 LABELS = ["circle", "line", "square"]
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -61,6 +63,38 @@ def test_class_folders_have_the_scores_of_scikit_learn(
     assert "Content-Security-Policy" in page
     assert "data:image/svg+xml" in page
     assert str(tmp_path / "out" / "evaluation.html") in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_bad_line_of_questions_is_skipped_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = {"question": "one", "context": "one two three", "answers": ["two"]}
+    lines = [good, {"question": "no context"}, {**good, "answers": []}, good]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    model = save_model(tmp_path, "questions")
+    assert main(["evaluate", model, str(tmp_path / "a.jsonl"), "--out", str(tmp_path / "out")]) == 2
+    assert "a.jsonl, line 2" in capsys.readouterr().err
+    found = evaluation(model, tmp_path / "a.jsonl", tmp_path / "out", "--bad-inputs", "skip")
+    assert (found["examples"], found["skipped"]) == (2, 2)
+
+
+@pytest.mark.parametrize("kind", ["boxes", "symbols", "words"])
+def test_folder_for_a_head_without_classes_is_one_line(
+    kind: str, classes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    boxes = PatchTokenizer(D), TokenDetectionHead(LABELS, D, patch=16)
+    caption = PatchTokenizer(D), TranslationHead(VOCABULARY, D, depth=1, heads=2)
+    parts = {"boxes": boxes, "words": caption}
+    model = save_model(tmp_path, **({kind: parts[kind]} if kind in parts else {"symbols": PARTS["symbols"]()}))
+    assert main(["evaluate", model, str(classes), "--out", str(tmp_path / "out")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert f"{classes} is a folder" in err
+
+
+def test_score_that_is_not_a_number_is_described_in_words() -> None:
+    described = describe_score("error_rate", {"score": math.nan, "lower_is_better": True})
+    assert "nan" not in described
+    assert described != describe_score("error_rate", {"score": 1.0, "lower_is_better": True})
 
 
 @pytest.mark.slow

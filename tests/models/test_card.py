@@ -28,7 +28,7 @@ from unifier import (
     WaveformTokenizer,
     create_trunk,
 )
-from unifier.data.inputs import ImageReader, reader_of
+from unifier.data.inputs import ImageReader, SeriesReader, reader_of
 from unifier.datasets import ESC, MNIST
 from unifier.models.card import write_card
 from unifier.models.folder import ModelTask, StoredModel
@@ -119,6 +119,17 @@ def test_card_has_the_facts() -> None:
     )
     assert "pipeline_tag: image-classification" in card_of(PatchTokenizer(D)).splitlines()
     assert "any number of 2 tags" in card_of(PatchTokenizer(D), head=TaggingHead("ab", D))
+
+
+def test_members_of_a_mixture_are_named() -> None:
+    assert "a text (t) and a picture (i)" in card_of(MIXTURE)
+
+
+def test_series_channels_are_named() -> None:
+    tokenizer = SeriesTokenizer(D, context=20, patch=4, stride=4)
+    for joint in (False, True):
+        reader = SeriesReader(("load", "heat"), (0, 0), (1, 1), context=20, joint=joint)
+        assert "load, heat" in " ".join(describe_preprocessing(tokenizer, reader, Names()))
 
 
 def numbers(step: str) -> list[float]:

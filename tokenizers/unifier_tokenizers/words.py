@@ -101,7 +101,7 @@ class WordTokenizer(Tokenizer):
         else:
             raise InputError(f"a text or a sequence of words is expected, not {type(raw).__name__}")
         if not words or not all(map(str.strip, words)):
-            raise InputError("the text is empty, or one of its words is empty: every word needs a letter")
+            raise InputError("the text is empty, or one of its words is empty: every word needs a character")
         return words
 
     def encode(self, raw: str | Sequence[str]) -> Units:

@@ -147,11 +147,24 @@ def read_questions(path: Path) -> list[Question]:
     Raises:
         InputError: The file cannot be read, has another format, or has no questions.
     """
-    is_lines = remove_compressed_suffix(path.name).endswith(".jsonl")
-    questions = [*(_read_lines(path) if is_lines else _read_squad(path))]
+    questions = list[Question]()
+    for row in iterate_questions(path):
+        if isinstance(row, InputError):
+            raise row
+        questions.append(row)
     if not questions:
         raise InputError(f"{path} has no questions: give a file in the format of SQuAD, or JSON Lines")
     return questions
+
+
+def iterate_questions(path: Path) -> Iterator[Question | InputError]:
+    """Yield the questions of a file, and an InputError for each line of JSON Lines that is no question.
+
+    Raises:
+        InputError: The file cannot be read, or has another format.
+    """
+    is_lines = remove_compressed_suffix(path.name).endswith(".jsonl")
+    return _read_lines(path) if is_lines else _read_squad(path)
 
 
 def _read_file(paths: Sequence[Path]) -> list[Question]:
@@ -177,16 +190,15 @@ def _read_table(paths: Sequence[Path]) -> list[Question]:
     return questions
 
 
-def _read_lines(path: Path) -> Iterator[Question]:
+def _read_lines(path: Path) -> Iterator[Question | InputError]:
     for number, line in enumerate(open_lines(path), start=1):
         place = f"{path}, line {number}"
         try:
             row = json.loads(line)
             yield _question(place, row, row["context"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(
-                f"{place}: an object with {QUESTION_FORMAT} is expected ({type(error).__name__})"
-            ) from error
+            reason = f"{error} is missing" if isinstance(error, KeyError) else type(error).__name__
+            yield InputError(f"{place}: an object with {QUESTION_FORMAT} is expected ({reason})")
 
 
 def _read_squad(path: Path) -> Iterator[Question]:
@@ -202,7 +214,9 @@ def _read_squad(path: Path) -> Iterator[Question]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{place}: the format of SQuAD is expected ({one_line(error)})") from error
+        raise InputError(
+            f"{place}: the format of SQuAD is expected, or JSON Lines in a file .jsonl ({one_line(error)})"
+        ) from error
 
 
 def _question(place: str, row: Mapping[str, Any], context: str, split: str = "") -> Question:

@@ -222,7 +222,8 @@ def read_series(path: Path, channels: Sequence[str] = ()) -> tuple[tuple[str, ..
         try:
             rows.append([parse_number(cells[name], f"{place}, {name}") for name in names])
         except InputError as error:
-            raise InputError(f"{error}; fill the gap, or select other columns with channels=...") from error
+            hint = "" if channels else ", or select other columns with channels=..."
+            raise InputError(f"{error}; fill the gap{hint}") from error
         if times is not None:
             previous.append(_parse_time(cells[times], f"{place}, {times}"))
     if not rows:

@@ -4,6 +4,7 @@ import base64
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import Any, final
 
@@ -19,11 +20,12 @@ from unifier.datasets.boxes import read_boxed_picture, read_boxes
 from unifier.datasets.class_folders import files_by_class
 from unifier.datasets.nuclei import masked_pictures, read_mask, read_masked_picture
 from unifier.datasets.parallel_text import ParallelText
-from unifier.datasets.question_answering import AnswerKind, read_question, read_questions
+from unifier.datasets.question_answering import AnswerKind, iterate_questions, read_question
 from unifier.datasets.series_windows import labeled_windows
 from unifier.datasets.token_labels import read_sentences
 from unifier.files import printable, write_json, write_text
 from unifier.heads.classification import ClassificationHead, TaggingHead
+from unifier.heads.ctc import CTCHead
 from unifier.heads.detection import DetectionHead
 from unifier.heads.forecasting import ForecastingHead
 from unifier.heads.head import Head
@@ -47,8 +49,15 @@ from unifier_tokenizers import InputError
 LABEL = "label"
 """Column of a table with the target of each input. Several tags or numbers in one cell are separated by ";"."""
 
+HEADS_WITHOUT_CLASSES = TaggingHead, RegressionHead, CTCHead, TextGenerationHead
+"""Heads whose targets cannot be the names of folders."""
+
 TEST_SPLIT = "test"
 """The split that is evaluated if a folder or a table has several splits."""
+
+
+UNDEFINED = "not defined for these examples"
+"""A score in words, if the metric is not a number for the examples."""
 
 
 @final
@@ -240,6 +249,8 @@ def parse_target(head: Head, example: Input) -> Any:
 
 def describe_score(name: str, score: Mapping[str, Any]) -> str:
     """Return a score with its interval in words, such as "accuracy 97.2 (96.1 to 98.0)"."""
+    if not isfinite(float(score["score"])):
+        return f"{display_name(name)} {UNDEFINED}"
     interval = f" ({format_value(score['low'])} to {format_value(score['high'])})" if "low" in score else ""
     direction = ", lower is better" if score["lower_is_better"] else ""
     return f"{display_name(name)} {format_value(score['score'])}{interval}{direction}"
@@ -275,7 +286,10 @@ def _answer_kind(head: Head, reader: InputReader) -> AnswerKind | None:
 
 def _read_questions(path: Path, kind: AnswerKind) -> Iterator[Input]:
     """Return the questions of a file. The cell `label` contains the target."""
-    for row in read_questions(path):
+    for row in iterate_questions(path):
+        if isinstance(row, InputError):
+            yield Input(str(path), str(path), row)
+            continue
         try:
             value, target = read_question(kind, row)
         except InputError as error:
@@ -305,6 +319,8 @@ def _read_masked_pictures(folder: Path, head: Head) -> Iterator[Input]:
 
 def _read_boxed_pictures(table: Path, head: DetectionHead) -> Iterator[Input]:
     """Return the pictures of a table of boxes. The cell `label` contains the boxes."""
+    if table.is_dir():
+        raise InputError(f"{table} is a folder: give a table (.csv or .tsv) with one row per box")
     for row in read_boxes(table, table.parent):
         value: Path | InputError = row.path
         boxes = None
@@ -318,7 +334,7 @@ def _read_boxed_pictures(table: Path, head: DetectionHead) -> Iterator[Input]:
 
 def _read_class_folders(folder: Path, reader: InputReader, head: Head) -> Iterator[Input]:
     """Return the files of class folders, or of the split "test" if the folder has splits."""
-    if not isinstance(reader, ImageReader | AudioReader) or isinstance(head, TaggingHead):
+    if not isinstance(reader, ImageReader | AudioReader) or isinstance(head, HEADS_WITHOUT_CLASSES):
         raise InputError(f"{folder} is a folder: give a table (.csv or .tsv) with a column {LABEL}")
     if isinstance(reader, ImageReader):
         splits = files_by_class(folder, IMAGE_SUFFIXES, "pictures", "cat/1.png", allow_outside=True)
@@ -357,7 +373,7 @@ def _render_page(evaluation: Evaluation, content: Mapping[str, Any]) -> str:
     scores = [
         {
             "metric": display_name(name) + (" (lower is better)" if score["lower_is_better"] else ""),
-            "score": format_value(score["score"]),
+            "score": format_value(score["score"]) if isfinite(float(score["score"])) else UNDEFINED,
             "95 % interval": f"{format_value(score['low'])} to {format_value(score['high'])}" if "low" in score else "",
             "method": score.get("method", ""),
         }

@@ -182,7 +182,8 @@ def _decode_row(line: bytes, place: str, path: Path, reader: MixtureReader) -> I
         row = json.loads(line)
         value: Any = {name: _cell_value(path, each, row[name]) for name, each in reader.members.items()}
     except (ValueError, KeyError, TypeError) as error:
-        value = InputError(f"an object with the texts {', '.join(reader.members)} is expected ({one_line(error)})")
+        reason = f"{error} is missing" if isinstance(error, KeyError) else one_line(error)
+        value = InputError(f"an object with the texts {', '.join(reader.members)} is expected ({reason})")
     return Input(place, place, value)
 
 
@@ -237,7 +238,7 @@ def _read_standard_input(reader: InputReader) -> Iterator[Input | Pause]:
                     is_empty = False
             yield Pause()
     if is_empty:
-        kinds = {TextReader: "text", MixtureReader: "object of JSON"}
+        kinds: Mapping[type[InputReader], str] = {TextReader: "text", MixtureReader: "object of JSON"}
         raise InputError(f"standard input has no inputs: add one {kinds.get(type(reader), 'path')} per line")
 
 

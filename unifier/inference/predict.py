@@ -184,7 +184,7 @@ def write_predictions(model: Model, task: str, paths: Sequence[str], out: TextIO
     if head.missing_prediction:
         raise InputError(f"the task {task} has no predictions: {head.missing_prediction}")
     if options.top_k is not None and not isinstance(head, RANKED_HEADS):
-        raise InputError(f"top_k={options.top_k}: the task {task} has no labels; leave out --top-k")
+        raise InputError(f"top_k={options.top_k}: answers of the task {task} have no probabilities; leave out --top-k")
     figures = None
     if options.attention is not None:
         from unifier.inference.attention_folder import AttentionFolder  # It imports matplotlib, which is slow.

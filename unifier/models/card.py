@@ -95,7 +95,7 @@ def _input(tokenizer: Tokenizer) -> tuple[str, str]:
     """Return the noun and a Python example of a tokenizer's input."""
     if isinstance(tokenizer, Mixture):
         members = {name: _input(member) for name, member in tokenizer.members.items()}
-        nouns = " and ".join(noun for noun, _ in members.values())
+        nouns = " and ".join(f"{noun} ({name})" for name, (noun, _) in members.items())
         return nouns, f"{{{', '.join(f'{_quote(name)}: {example}' for name, (_, example) in members.items())}}}"
     if isinstance(tokenizer, SeriesTokenizer):
         return "a window of a time series", f"[[0.5] * {tokenizer.context}]"
@@ -138,7 +138,7 @@ def _scores(model: StoredModel) -> list[str]:
         "The intervals are over test examples: they say how far the score may be from the score on many more examples "
         "of the same kind. They do not contain the variation between training runs."
     )
-    return [*rows, "", method]
+    return [*rows, "", method] if facts["intervals"] else rows
 
 
 def _range(interval: Mapping[str, Any]) -> str:

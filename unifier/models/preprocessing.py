@@ -325,7 +325,6 @@ def _describe_series(tokenizer: SeriesTokenizer, reader: InputReader, names: Nam
         f"{tokenizer.patch + 2} x N) is a patch, and below it the mean and the standard deviation of the channel. The "
         "patches of a channel follow one another. The positions (int64, 2 x N) are the number of the channel and the "
         "number of the patch, from 0.",
-        *_describe_limit(tokenizer.encoding, "patches per channel"),
     ]
 
 
@@ -333,10 +332,11 @@ def _describe_channels(reader: InputReader) -> str:
     """Return a sentence with the channels of an input, or nothing for a reader without channels."""
     if not isinstance(reader, SeriesReader):
         return ""
-    if not reader.joint:
-        return " Each channel is an input of its own."
     is_short = len(reader.channels) <= MAX_LISTED
-    return f" The channels are {', '.join(reader.channels) if is_short else 'listed in config.json'}, in this order."
+    names = ", ".join(reader.channels) if is_short else "listed in config.json"
+    if reader.joint:
+        return f" The channels are {names}, in this order."
+    return f" Each channel is an input of its own. The channels of the training are {names}."
 
 
 def _describe_mixture(tokenizer: Mixture, reader: InputReader, names: Names) -> list[str]:
