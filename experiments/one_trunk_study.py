@@ -1,4 +1,4 @@
-"""Comparison of solo, joint and transfer training on captions, pictures of clothes, and music."""
+"""Comparisons of solo, joint and transfer training, and of experts, on captions, pictures of clothes, and music."""
 
 from dataclasses import replace
 
@@ -65,6 +65,32 @@ def one_trunk_study(
         modes=("solo", "joint", "transfer"),
         trainable=("none", "all"),
         question="What happens to text, pictures and sound when they share a trunk?",
+    )
+
+
+def experts_in_one_trunk(
+    *,
+    experts: tuple[int, ...] = (1, 4),
+    trunk: TrunkConfig = TRUNK,
+    training: uf.Training = TRAINING,
+    seeds: tuple[int, ...] = (0, 1, 2),
+) -> uf.Comparison:
+    """Compare one feed-forward network per layer with several, of which a token uses one, in solo and joint training.
+
+    A token uses one network in both cases, so the FLOPs are equal except for the router.
+
+    Args:
+        experts: Numbers of feed-forward networks per layer.
+        seeds: Random seeds; each condition is trained once per seed.
+    """
+    return uf.Comparison(
+        "experts_in_one_trunk",
+        [multi30k, fashion_mnist, emotify],
+        settings={"trunk": trunk, "training": training},
+        seeds=seeds,
+        modes=("solo", "joint"),
+        grid={"experts": experts},
+        question="Do experts win back what a shared trunk loses, and do they divide by modality?",
     )
 
 

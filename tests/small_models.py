@@ -73,12 +73,15 @@ PARTS: Mapping[str, Callable[[], Parts]] = {
 }
 
 
-def small_model(*kinds: str, trunk: str = "transformer", longest: int = 8, **tasks: Parts) -> StoredModel:
+def small_model(
+    *kinds: str, trunk: str = "transformer", experts: int = 1, longest: int = 8, **tasks: Parts
+) -> StoredModel:
     """Return a model with one task per kind and per argument.
 
     Args:
         kinds: Keys of `PARTS`, which are also the names of the tasks.
         trunk: The name of the trunk.
+        experts: The number of feed-forward networks in each layer of a transformer.
         longest: The number of tokens of the longest training example.
         tasks: The tokenizer and the head of other tasks.
     """
@@ -89,7 +92,7 @@ def small_model(*kinds: str, trunk: str = "transformer", longest: int = 8, **tas
             torch.nn.init.normal_(layer.weight)
         reader = reader_of(None, tokenizer, marked=head.marked_text)
         made[name] = ModelTask(tokenizer, head, reader, longest)
-    return StoredModel("small", create_trunk(trunk, D, 1, 2, D), made, 2 * longest, {"scores": {}})
+    return StoredModel("small", create_trunk(trunk, D, 1, 2, D, experts=experts), made, 2 * longest, {"scores": {}})
 
 
 def save_model(folder: Path, *kinds: str, **options: Any) -> str:

@@ -136,6 +136,7 @@ def train(
     tasks: Sequence[str],
     wrap: Callable[[Experiment], object] = nothing,
     resume: Path | None = None,
+    experts: int = 1,
     **training: Any,
 ) -> Trained:
     """Train a small experiment.
@@ -145,6 +146,7 @@ def train(
         tasks: Keys of `TASKS`.
         wrap: A function that changes the experiment.
         resume: The folder of the run to resume.
+        experts: The number of feed-forward networks in the trunk.
         training: Settings of the training.
     """
     seen = Trained(None)  # pyright: ignore[reportArgumentType]
@@ -158,7 +160,9 @@ def train(
             **training,
         }
         named = {name: TASKS[name]() for name in tasks}
-        experiment = Experiment(Transformer(D, 1, 2, 8, dropout=0.1), named, Training(**settings), name="small")
+        experiment = Experiment(
+            Transformer(D, 1, 2, 8, dropout=0.1, experts=experts), named, Training(**settings), name="small"
+        )
         wrap(experiment)
         return experiment
 

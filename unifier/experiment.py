@@ -22,7 +22,8 @@ from unifier.data.packed import PackedSource
 from unifier.data.source import BadExamples, ScoreRange, Source, score_range_of
 from unifier.files import read_json, write_json
 from unifier.heads.head import Head
-from unifier.nn.block import FeedForward
+from unifier.nn.experts import MixtureOfExperts, mixtures_of
+from unifier.nn.feed_forward import FeedForward
 from unifier.nn.lora import add_lora
 from unifier.settings import AnyFunction, Function
 from unifier.trunks.trunk import Trunk
@@ -319,6 +320,12 @@ class Experiment:
             check_name(self.name)
         if not self.training.budget and self.training.seconds is None:
             raise InputError("training needs a budget: set epochs, steps, tokens, flops or seconds")
+        experts = max((len(mixture.experts) for mixture in mixtures_of(self.trunk)), default=1)
+        if experts > self.training.batch_tokens:
+            raise InputError(
+                f"experts={experts}, but a batch has only batch_tokens={self.training.batch_tokens} tokens: set fewer "
+                "experts, or more tokens"
+            )
         if self.training.trainable == "norms" and not trunk_parts(self.trunk)["norms"]:
             raise InputError('trainable="norms": the trunk has no norms with weights; set "none" or "all"')
         for name, task in self.tasks.items():
@@ -392,7 +399,7 @@ def trunk_parts(trunk: Trunk) -> dict[ModelPart, list[nn.Parameter]]:
     """Return the trunk's parameters in three groups: norms, feed-forward networks and attention (see `ModelPart`)."""
     parts: dict[ModelPart, list[nn.Parameter]] = {
         "norms": _parameters_of(trunk, *NORMS),
-        "feed_forward": _parameters_of(trunk, FeedForward),
+        "feed_forward": _parameters_of(trunk, FeedForward, MixtureOfExperts),
     }
     assigned = {parameter for parameters in parts.values() for parameter in parameters}
     parts["attention"] = [parameter for parameter in trunk.parameters() if parameter not in assigned]

@@ -12,6 +12,7 @@ from unifier.data.encoding import encode_units
 from unifier.data.source import Example
 from unifier.experiment import Experiment, freeze, hold_frozen_statistics
 from unifier.heads.head import Head, check_predictions
+from unifier.nn.experts import collect_balance_losses, mixtures_of
 from unifier.trunks.memory import Stream
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, Tokenizer, Tokens, pad_columns
@@ -38,6 +39,8 @@ class Network(nn.Module):
         self.tokenizers = nn.ModuleDict({name: task.tokenizer for name, task in tasks.items()})
         self.heads = nn.ModuleDict({name: task.head for name, task in tasks.items()})
         self.tasks = tasks
+        self.mixtures = mixtures_of(trunk)
+        """The mixtures of experts in the trunk."""
         self.streams: dict[str, Stream] = {}
         """The stream after the last training batch of each task whose head has a memory."""
         self.held_out_streams: dict[str, Stream] = {}
@@ -77,7 +80,14 @@ class Network(nn.Module):
         return output
 
     def loss(self, task: str, batch: Batch) -> Tensor:
-        """Return the scalar loss of a task on a batch."""
+        """Return the scalar loss of a task on a batch. In training, the balance losses of experts are added."""
+        if not (self.training and self.mixtures):
+            return self._task_loss(task, batch)
+        with collect_balance_losses(self.mixtures) as balance_losses:
+            loss = self._task_loss(task, batch)
+        return torch.stack([loss, *balance_losses]).sum()
+
+    def _task_loss(self, task: str, batch: Batch) -> Tensor:
         head = self.tasks[task].head
         if self.training and head.num_passes > 1:
             batch = Batch(*(part.expand(head.num_passes, *part.shape).flatten(0, 1) for part in batch))

@@ -37,6 +37,7 @@ from unifier.heads.regression import target_moments
 from unifier.heads.replaced_token_detection import ReplacedTokenDetectionHead
 from unifier.heads.transformer_decoder import TranslationHead
 from unifier.models.folder import find_model, read_model, read_vocabulary
+from unifier.nn.experts import BALANCE_WEIGHT
 from unifier.objectives.masked_patches import MaskedPatches
 from unifier.objectives.masked_spans import MaskedSpans
 from unifier.objectives.masked_tokens import MaskedTokens
@@ -120,6 +121,12 @@ class TrunkConfig:
     """With attention_width, a token also attends to tokens whose distance is a multiple of this number."""
     dilation: int = 1
     """Factor of the distance between the tokens of a convolution, from layer to layer; 2 is as in WaveNet."""
+    experts: int = 1
+    """Number of feed-forward networks in each transformer layer, of which a router selects one for each token."""
+    experts_per_token: int = 1
+    """Number of feed-forward networks that each token uses, 1 (as in Switch) or 2."""
+    balance_weight: float = BALANCE_WEIGHT
+    """Factor of the training loss that gives all experts equally many tokens."""
 
     @property
     def input_positions(self) -> PositionKind:
@@ -149,6 +156,9 @@ class TrunkConfig:
             attention_width=self.attention_width,
             attention_stride=self.attention_stride,
             dilation=self.dilation,
+            experts=self.experts,
+            experts_per_token=self.experts_per_token,
+            balance_weight=self.balance_weight,
             causal=causal,
         )
 

@@ -14,7 +14,8 @@ from unifier.heads.head import IGNORE_INDEX
 from unifier.heads.text_generation import shift_right
 from unifier.heads.transformer_decoder import TranslationHead
 from unifier.nn.attention import KVCache
-from unifier.nn.block import Activation, Block, Norm
+from unifier.nn.block import Block, Norm
+from unifier.nn.feed_forward import Activation
 from unifier_tokenizers import SubwordTokenizer, Tokens, Vocabulary, pad_columns
 from unifier_tokenizers.text import BOS
 

@@ -104,6 +104,18 @@ def test_process_without_unifier_gets_the_same_numbers_and_texts(
             np.testing.assert_allclose(one, other.numpy(), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("form", ["torch", "onnx"])
+def test_graph_of_experts_gets_the_numbers_of_the_routed_model(form: Any, tmp_path: Path) -> None:
+    model = uf.load(save_model(tmp_path, "text", experts=3))
+    texts = [example("text", size) for size in (1, 6, 4)]
+    units = [model.tasks["text"].tokenizer.encode(text) for text in texts]
+    parts = dict(zip(("values", "positions", "mask"), pad_columns(units), strict=True))
+    np.savez(tmp_path / "batches.npz", **{f"{name}_0": part.numpy() for name, part in parts.items()})  # pyright: ignore
+    (found,) = run_without_unifier(export_model(model.folder, tmp_path / "graph", form), tmp_path / "batches.npz")
+    expected = [answer.tolist() for answer in model.network.predict("text", texts)]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
 def test_program_written_from_the_card_answers_like_predict(tmp_path: Path) -> None:
     picture, sound, turned = tmp_path / "a.png", tmp_path / "b.wav", tmp_path / "c.jpg"
     Image.fromarray(example("picture", 3)).save(picture)

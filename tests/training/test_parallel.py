@@ -31,6 +31,7 @@ RUNS: dict[str, tuple[tuple[str, ...], dict[str, Any], float]] = {
     "solo": (("digits",), {"optimizer": "adamw", "steps": 50}, 1e-5),
     "muon": (("digits",), {"optimizer": "muon", "steps": 50}, 1e-4),
     "text": (("text",), {"optimizer": "adamw", "steps": 50}, 1e-5),
+    "experts": (("digits", "text"), {"optimizer": "adamw", "steps": 20, "experts": 4}, 1e-4),
     "joint": (
         ("digits", "text", "rare"),
         {"optimizer": "adamw", "steps": 50, "grad_accumulation": 2, "loss_weighting": "uncertainty"},

@@ -23,6 +23,7 @@ from unifier.datasets import Digits, GrammarPairs, SyntheticMusic
 from unifier.experiment import Experiment, Task, Training
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.nn.attention import AttentionMode
+from unifier.nn.experts import mixtures_of
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.probe import probe
 from unifier.trunks.mean_attention import MeanAttentionTrunk
@@ -238,3 +239,17 @@ def test_spread_indices_are_even(length: int, most: int) -> None:
     assert rows[0] == 0
     gaps = {after - row for row, after in zip(rows, [*rows[1:], length], strict=True)}
     assert max(gaps) - min(gaps) <= 1
+
+
+def test_experts_are_counted_and_an_unused_expert_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trunk = Transformer(D, 1, 2, 16, experts=3)
+    (mixture,) = mixtures_of(trunk)
+    with torch.no_grad():  # The third logit is never the largest.
+        mixture.router.weight[1], mixture.router.weight[2] = -mixture.router.weight[0], 0.0
+    model, encoded = model_of(trunk, digits=picture(), music=sound(stack=4))
+    probe(model, encoded, tmp_path)
+    found = json.loads((tmp_path / "experts.json").read_text())
+    for task, split in encoded.items():
+        ((first, second, third),) = found[task]
+        assert (third, first + second) == (0, int(split.lengths()[:, 0].sum()))
+    assert "expert 3 of layer 1" in capsys.readouterr().err

@@ -13,7 +13,8 @@ from unifier.data.inputs import reader_of
 from unifier.heads.classification import ClassificationHead
 from unifier.models.folder import ModelTask, StoredModel, read_model, write_model
 from unifier.nn.attention import AttentionMode, KVCache
-from unifier.nn.block import Activation, Block, DropPath, Norm
+from unifier.nn.block import Block, DropPath, Norm
+from unifier.nn.feed_forward import Activation
 from unifier.trunks.factory import create_trunk
 from unifier.trunks.transformer import SIZES, Size, Transformer, default_heads
 from unifier_tokenizers import InputError, PatchTokenizer, Tokens

@@ -19,6 +19,8 @@ TRUNKS: dict[str, Callable[[AttentionMode], Trunk]] = {
     "post_norm": lambda _: Transformer(D, DEPTH, 3, 20, norm="post"),
     "rotary": lambda _: Transformer(D, DEPTH, 3, 20, rotary=True),
     "rotary_post_norm": lambda _: Transformer(D, DEPTH, 3, 20, rotary=True, norm="post"),
+    "experts": lambda _: Transformer(D, DEPTH, 3, 20, experts=2),
+    "two_experts_per_token": lambda _: Transformer(D, DEPTH, 3, 20, experts=3, experts_per_token=2),
     "mean_attention": lambda _: MeanAttentionTrunk(D, DEPTH, 20),
     "lstm": lambda mode: RecurrentTrunk(D, DEPTH, bidirectional=mode == "bidirectional"),
     "gru": lambda mode: RecurrentTrunk(D, DEPTH, bidirectional=mode == "bidirectional", cell="gru"),

@@ -1,5 +1,7 @@
 """Shares of a batch: disjoint rows, weights, and random numbers that do not depend on the number of processes."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -24,9 +26,10 @@ def test_batch_without_targets_has_a_share_for_each_process() -> None:
     assert [BatchShare.of([0, 0], rank, 2) for rank in (0, 1)] == [BatchShare(0, 1, 2, 0.0)] * 2
 
 
-@pytest.mark.parametrize("name", ["transformer", "mean_attention", "gru", "convolutional"])
+@pytest.mark.parametrize("name", ["transformer", "experts", "mean_attention", "gru", "convolutional"])
 def test_dropped_entries_do_not_depend_on_the_number_of_processes(name: str) -> None:
-    trunk = create_trunk(name, 8, 2, 2, 16, dropout=0.4, drop_path=0.3 if name == "transformer" else 0.0)
+    options: dict[str, Any] = {"transformer": {"drop_path": 0.3}, "experts": {"experts": 3}}.get(name, {})
+    trunk = create_trunk("transformer" if name == "experts" else name, 8, 2, 2, 16, dropout=0.4, **options)
     tokens = Tokens(torch.randn(5, 8, 6), torch.ones(5, 6, dtype=torch.bool), torch.arange(6).expand(5, 1, 6))
 
     def run(share: BatchShare) -> torch.Tensor:

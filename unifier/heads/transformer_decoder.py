@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from unifier.heads.text_generation import AttentiveTextHead, State, TextGenerationOptions
 from unifier.nn.attention import KVCache, build_attention_mask
-from unifier.nn.block import Activation, Block, Norm, scale_residual_init
+from unifier.nn.block import Block, Norm, scale_residual_init
+from unifier.nn.feed_forward import Activation
 from unifier.nn.precision import LayerNorm, to_compute_dtype
 from unifier.trunks.transformer import default_heads
 from unifier.trunks.trunk import check_depth

@@ -6,26 +6,14 @@ from typing import Any, Literal, final, get_args
 from torch import Tensor, nn
 
 from unifier.nn.attention import Attention, KVCache
-from unifier.nn.linear import Linear
+from unifier.nn.experts import BALANCE_WEIGHT, MixtureOfExperts, check_experts
+from unifier.nn.feed_forward import Activation, FeedForward
 from unifier.nn.local_attention import LocalMask
 from unifier.nn.precision import LayerNorm
-from unifier_tokenizers import Dropout, InputError
+from unifier_tokenizers import Dropout
 from unifier_tokenizers.errors import check_choice
 
 Norm = Literal["pre", "post"]
-Activation = Literal["gelu", "relu"]
-
-
-@final
-class FeedForward(nn.Sequential):
-    """Two linear layers D -> ffn_dim -> D that map each token independently."""
-
-    def __init__(self, dim: int, ffn_dim: int, activation: Activation, dropout: float) -> None:
-        check_choice("activation", activation, get_args(Activation))
-        if ffn_dim < 1:
-            raise InputError(f"ffn_dim={ffn_dim}: at least 1 is needed")
-        nonlinearity = nn.GELU() if activation == "gelu" else nn.ReLU()
-        super().__init__(Linear(dim, ffn_dim), nonlinearity, Dropout(dropout), Linear(ffn_dim, dim))
 
 
 @final
@@ -67,6 +55,9 @@ class Block(nn.Module):
         qk_norm: bool = False,
         drop_path: float = 0.0,
         projections: bool = True,
+        experts: int = 1,
+        experts_per_token: int = 1,
+        balance_weight: float = BALANCE_WEIGHT,
     ) -> None:
         """Create the layer with Xavier-uniform weights.
 
@@ -81,6 +72,10 @@ class Block(nn.Module):
             qk_norm: Normalize queries and keys.
             drop_path: The probability that training drops a residual branch for an example.
             projections: Project queries, keys and values.
+            experts: The number of feed-forward networks. With 2 or more, a router chooses for each token (see
+                `MixtureOfExperts`).
+            experts_per_token: The number of feed-forward networks that each token uses.
+            balance_weight: The factor of the load-balancing loss.
         """
         super().__init__()
         self.norm = check_choice("norm", norm, get_args(Norm))
@@ -89,11 +84,20 @@ class Block(nn.Module):
         self.attention_norm = LayerNorm(dim)
         self.cross = Attention(dim, heads, **options) if cross else None
         self.cross_norm = LayerNorm(dim) if cross else None
-        self.feed_forward = FeedForward(dim, ffn_dim, activation, dropout)
+        check_experts(experts, experts_per_token)
+        self.feed_forward = (
+            FeedForward(dim, ffn_dim, activation, dropout)
+            if experts == 1
+            else MixtureOfExperts(
+                dim, ffn_dim, activation, dropout, experts, experts_per_token, balance_weight=balance_weight
+            )
+        )
         self.feed_forward_norm = LayerNorm(dim)
         self.dropout = Dropout(dropout)
         self.drop_path = DropPath(drop_path)
         init_weights(self)
+        if isinstance(self.feed_forward, MixtureOfExperts):
+            self.feed_forward.reset_router()
 
     def forward(
         self,
@@ -106,6 +110,7 @@ class Block(nn.Module):
         caches: tuple[KVCache, KVCache | None] | None = None,
         weights: list[Tensor] | None = None,
         num_tokens: int | None = None,
+        token_mask: Tensor | None = None,
     ) -> Tensor:
         """Run the layer.
 
@@ -120,6 +125,8 @@ class Block(nn.Module):
             weights: A list to which the weights of cross-attention are appended. If the block has no cross-attention,
                 the weights of self-attention are appended.
             num_tokens: Compute only the first `num_tokens` output tokens; by default, compute all tokens.
+            token_mask: (B, N), True for the real tokens of x, which alone are routed to experts. None means that all
+                tokens are real.
 
         Returns:
             The output (B, N, D), or (B, num_tokens, D).
@@ -146,14 +153,18 @@ class Block(nn.Module):
             x = self._add_residual(
                 grouped, cross_norm, lambda y: cross(y, memory, mask=memory_mask, cache=cross_cache, weights=weights)
             ).view_as(x)
-        return self._add_residual(x, self.feed_forward_norm, self.feed_forward)
+        feed_forward = self.feed_forward
+        if isinstance(feed_forward, FeedForward):
+            return self._add_residual(x, self.feed_forward_norm, feed_forward)
+        real = None if token_mask is None else token_mask[:, : x.shape[1]]
+        return self._add_residual(x, self.feed_forward_norm, lambda y: feed_forward(y, real))
 
-    def residual_projections(self) -> list[nn.Linear]:
-        """Return the last linear layer of each residual branch."""
-        projections = [part.out for part in (self.attention, self.cross) if part is not None and part.projections]
-        last = self.feed_forward[-1]
-        assert isinstance(last, nn.Linear)
-        return [*projections, last]
+    def residual_projections(self) -> list[list[nn.Linear]]:
+        """Return the last linear layer of each residual branch. With experts, a branch has one layer per expert."""
+        attentions = [part for part in (self.attention, self.cross) if part is not None and part.projections]
+        projections: list[list[nn.Linear]] = [[part.out] for part in attentions]
+        networks = [part for part in self.feed_forward.modules() if isinstance(part, FeedForward)]
+        return [*projections, [last for network in networks if isinstance(last := network[-1], nn.Linear)]]
 
     def _add_residual(
         self, x: Tensor, norm: LayerNorm, part: Callable[[Tensor], Tensor], num_tokens: int | None = None
@@ -177,8 +188,8 @@ class SharedBlock(nn.Module):
         """Run the block. The arguments are those of `Block`."""
         return self._shared[0](*args, **kwargs)
 
-    def residual_projections(self) -> list[nn.Linear]:
-        """Return the last linear layer of each residual branch of the block."""
+    def residual_projections(self) -> list[list[nn.Linear]]:
+        """Return the last linear layers of each residual branch of the block."""
         return self._shared[0].residual_projections()
 
 
@@ -197,6 +208,6 @@ def scale_residual_init(blocks: nn.ModuleList) -> None:
     GPT-2 scales the weights of residual layers by 1 / sqrt(n) (Radford et al. 2019, section 2.3).
     """
     layers = [block for block in blocks if isinstance(block, Block | SharedBlock)]
-    projections = [linear for layer in layers for linear in layer.residual_projections()]
-    for projection in projections:
-        nn.init.xavier_uniform_(projection.weight, gain=len(projections) ** -0.5)
+    branches = [branch for layer in layers for branch in layer.residual_projections()]
+    for projection in (projection for branch in branches for projection in branch):
+        nn.init.xavier_uniform_(projection.weight, gain=len(branches) ** -0.5)

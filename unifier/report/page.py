@@ -28,6 +28,7 @@ from unifier.report.estimates import count_noun
 from unifier.report.maps import read_maps
 from unifier.report.plot_curves import Logs, draw_curves, read_logs
 from unifier.report.plot_distances import draw_distances
+from unifier.report.plot_experts import draw_experts
 from unifier.report.plot_layers import draw_gradients, draw_representation, layer_name
 from unifier.report.plot_scaling import draw_efficiency, draw_sweeps
 from unifier.report.plot_scores import draw_confusions, draw_grids, draw_joint, draw_lengths, draw_scores
@@ -174,6 +175,7 @@ def draw_figures(results: Results, folder: Path, logs: Logs) -> list[SavedFigure
             *draw_curves(conditions, writer, logs),
             *draw_grids(conditions, writer),
             *draw_joint(conditions, writer),
+            *draw_experts(conditions, writer),
             *draw_gradients(results.rows, writer),
             *draw_efficiency(conditions, writer),
             *draw_sweeps(conditions, writer),

@@ -314,6 +314,9 @@ class _Distance(_Part):
 DistancesEntry = Annotated[list[_Distance], Field(min_length=1)]
 """The entry of a task in distances.json."""
 
+ExpertsEntry = Annotated[list[Annotated[list[Count], Field(min_length=1)]], Field(min_length=1)]
+"""The entry of a task in experts.json: the number of tokens of each expert, by layer."""
+
 _problems: ContextVar[dict[tuple[str, str], dict[str, None]] | None] = ContextVar("problems", default=None)
 
 

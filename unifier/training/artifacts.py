@@ -1,6 +1,7 @@
 """The files that a finished run writes in addition to its scores.
 
-The files contain predictions, samples, confusion matrices, scores by length, representations, attention and the report.
+The files contain predictions, samples, confusion matrices, scores by length, representations, attention, the shares of
+experts and the report.
 """
 
 import os
@@ -86,7 +87,7 @@ def write_artifacts(
     with warn_on_error(folder, "distances.json"):
         if distances := scores_by_distance(tasks, predictions):
             write_json(folder / "distances.json", distances)
-    with warn_on_error(folder, "its representations and attention"):
+    with warn_on_error(folder, "its representations, attention and experts"):
         probe(model, val, folder)
     with warn_on_error(folder, "the figures of its tokenizers"):
         draw_tokenizers(tasks, folder)
@@ -181,7 +182,9 @@ def hash_run_files(folder: Path) -> dict[str, str]:
     A later command refuses a file with another hash.
     """
     names = [*(f"{name}.csv" for name in ("metrics", "predictions", "interference")), "representations.npz"]
-    names += [f"{name}.json" for name in ("samples", "confusions", "lengths", "distances", "attention", "maps")]
+    names += [
+        f"{name}.json" for name in ("samples", "confusions", "lengths", "distances", "attention", "experts", "maps")
+    ]
     for kind in ("attention", "reference", "tokenizer", "reconstruction"):
         names += [path.relative_to(folder).as_posix() for path in sorted(folder.glob(f"figures/{kind}-*.svg"))]
     return {name: sha256((folder / name).read_bytes()).hexdigest() for name in names if (folder / name).exists()}

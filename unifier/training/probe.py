@@ -1,6 +1,7 @@
-"""Representations and attention of a trained model, written into the run's folder."""
+"""Representations, attention and experts of a trained model, written into the run's folder."""
 
 import io
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit
 from unifier.data.source import target_of
 from unifier.experiment import Task
-from unifier.files import write_bytes, write_json
+from unifier.files import print_status, write_bytes, write_json
+from unifier.nn.experts import record_experts
 from unifier.report.plot_attention import draw_alignment
+from unifier.report.plot_experts import EXPERTS_FILE, unused_experts
 from unifier.report.plot_style import figures_folder
 from unifier.training.attention_figures import describe_missing_attention, draw_attention, draw_attention_heads
 from unifier.training.lightning_module import UnifierModule
@@ -48,6 +51,8 @@ def probe(
 ) -> None:
     """Write representations.npz. If the trunk or a head has attention, also write attention.json and figures.
 
+    If the trunk has experts, also write experts.json, and print a warning about experts that no token reaches.
+
     The model computes in float32 and in evaluation mode. The previous mode is restored at the end.
 
     Args:
@@ -61,11 +66,15 @@ def probe(
     trunk = model.trunk
     layers: dict[str, NDArray[np.float32]] = {}
     attention: dict[str, dict[str, Any]] = {}
+    experts: dict[str, list[list[int]]] = {}
     for name, split in splits.items():
         task = model.tasks[name]
         rows = spread_indices(len(split), MAX_EXAMPLES)
-        for layer, means in representations(trunk, task, split, rows).items():
-            layers[f"{name}/{layer}"] = means.numpy()
+        with record_experts(trunk) as count_tokens:
+            for layer, means in representations(trunk, task, split, rows).items():
+                layers[f"{name}/{layer}"] = means.numpy()
+            if counts := count_tokens():
+                experts[name] = [layer.tolist() for layer in counts]
         sentences = align_examples(trunk, task, split, rows)
         attentive = trunk if isinstance(trunk, AttentiveTrunk) else None
         if attentive is None and not sentences:
@@ -90,6 +99,10 @@ def probe(
     write_bytes(folder / REPRESENTATIONS_FILE, archive.getvalue())
     if attention:
         write_json(folder / "attention.json", attention)
+    if experts:
+        write_json(folder / EXPERTS_FILE, experts)
+        if unused := unused_experts(experts):
+            print_status(f"warning: {folder}: no token of the validation split reaches {', '.join(unused)}", sys.stderr)
     model.train(training)
 
 

@@ -6,6 +6,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
+from unifier.nn.experts import BALANCE_WEIGHT
 from unifier.trunks.convolutional import ConvolutionalTrunk
 from unifier.trunks.huggingface import HF, load_hf_trunk
 from unifier.trunks.mean_attention import MeanAttentionTrunk
@@ -47,6 +48,9 @@ def create_trunk(
     attention_width: int | None = None,
     attention_stride: int | None = None,
     dilation: int = 1,
+    experts: int = 1,
+    experts_per_token: int = 1,
+    balance_weight: float = BALANCE_WEIGHT,
     causal: bool = False,
 ) -> Trunk:
     """Create a trunk by name.
@@ -73,13 +77,16 @@ def create_trunk(
         attention_width: See `Transformer`.
         attention_stride: See `Transformer`.
         dilation: See `ConvolutionalTrunk`.
+        experts: See `Transformer`.
+        experts_per_token: See `Transformer`.
+        balance_weight: See `Transformer`. Without experts, the factor is ignored.
         causal: Recurrent layers read in one direction, for heads that predict the next token. All other kinds of trunk
             serve both kinds of heads.
 
     Raises:
         InputError: If the name is unknown, or if the D of a pretrained model is not `dim`. Rotary positions and the
-            arguments from `qk_norm` to `attention_stride` raise the error for every trunk except "transformer", and
-            `dilation` for every trunk except "convolutional".
+            arguments from `qk_norm` to `attention_stride` and experts raise the error for every trunk except
+            "transformer", and `dilation` for every trunk except "convolutional".
     """
     rotary = positions == "rotary"
     transformer_options = {
@@ -90,6 +97,8 @@ def create_trunk(
         "share_layers": share_layers,
         "attention_width": attention_width,
         "attention_stride": attention_stride,
+        "experts": experts != 1,
+        "experts_per_token": experts_per_token != 1,
     }
     for option, value in transformer_options.items():
         if value and name != "transformer":
@@ -132,6 +141,9 @@ def create_trunk(
                 share_layers=share_layers,
                 attention_width=attention_width,
                 attention_stride=attention_stride,
+                experts=experts,
+                experts_per_token=experts_per_token,
+                balance_weight=balance_weight,
             )
 
 

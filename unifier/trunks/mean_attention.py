@@ -5,7 +5,8 @@ from typing import final
 from torch import Tensor, nn
 
 from unifier.nn.attention import AttentionMode, build_attention_mask
-from unifier.nn.block import FeedForward, init_weights
+from unifier.nn.block import init_weights
+from unifier.nn.feed_forward import FeedForward
 from unifier.nn.precision import LayerNorm, to_compute_dtype
 from unifier.trunks.trunk import Trunk, check_depth, check_tokens, isolated_seed, numbered_layers
 from unifier_tokenizers import Dropout, Tokens

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from unifier.nn.attention import AttentionMode, KVCache, build_attention_mask
-from unifier.nn.block import Activation, Block, Norm, SharedBlock, scale_residual_init
+from unifier.nn.block import Block, Norm, SharedBlock, scale_residual_init
+from unifier.nn.experts import BALANCE_WEIGHT
+from unifier.nn.feed_forward import Activation
 from unifier.nn.local_attention import Local, LocalMask
 from unifier.nn.precision import LayerNorm, to_compute_dtype
 from unifier.trunks.memory import Memory
@@ -53,6 +55,9 @@ class Transformer(AttentiveTrunk):
         norm_eps: float = 1e-5,
         attention_width: int | None = None,
         attention_stride: int | None = None,
+        experts: int = 1,
+        experts_per_token: int = 1,
+        balance_weight: float = BALANCE_WEIGHT,
     ) -> None:
         """Build the trunk from blocks (see `Block` and `Attention`).
 
@@ -74,6 +79,10 @@ class Transformer(AttentiveTrunk):
             norm_eps: The number that is added to the variance in every norm.
             attention_width: The width of local attention (see `Local`). None means attention to all tokens.
             attention_stride: The distance from one far token to the next, which needs `attention_width`.
+            experts: The number of feed-forward networks in each block, of which a router selects `experts_per_token`
+                for each token (see `MixtureOfExperts`).
+            experts_per_token: 1 (Switch, Fedus et al. 2021) or 2.
+            balance_weight: The factor of the load-balancing loss, which is added to the loss of a task in training.
         """
         super().__init__()
         if attention_stride is not None and attention_width is None:
@@ -98,6 +107,9 @@ class Transformer(AttentiveTrunk):
                     qk_norm=qk_norm,
                     projections=projections,
                     drop_path=drop_path * (layer + 1) / depth,
+                    experts=experts,
+                    experts_per_token=experts_per_token,
+                    balance_weight=balance_weight,
                 )
                 for layer in range(min(depth, 1) if share_layers else depth)
             )
@@ -158,7 +170,7 @@ class Transformer(AttentiveTrunk):
         if self.local is not None:
             index = torch.arange(mask.shape[1], device=mask.device)
             allowed = allowed & replace(self.local, causal=True).allows(index[-tokens.mask.shape[1] :, None], index)
-        return self._run_blocks(tokens, allowed, caches=caches)
+        return self._run_blocks(tokens, allowed, caches=caches, token_mask=mask[:, -tokens.matrix.shape[2] :])
 
     def forward_with_memory(self, tokens: Tokens, memory: Memory | None, length: int) -> tuple[Tokens, Memory]:
         check_tokens(tokens, self.dim)
@@ -181,7 +193,7 @@ class Transformer(AttentiveTrunk):
         states: list[Tensor] = []
         for block, earlier in zip(self.blocks, memory.states, strict=True):
             states.append(x)
-            x = block(torch.cat([x, earlier], 1), mask, angles=angles, num_tokens=n)
+            x = block(torch.cat([x, earlier], 1), mask, angles=angles, num_tokens=n, token_mask=tokens.mask)
         return tokens._replace(matrix=self.norm(x).mT), memory.extended(states, tokens.mask)
 
     def _attention_mask(self, mask: Tensor, mode: AttentionMode) -> Tensor | LocalMask | None:
@@ -195,6 +207,7 @@ class Transformer(AttentiveTrunk):
         weights: list[Tensor] | None = None,
         num_outputs: int | None = None,
         caches: Sequence[KVCache] = (),
+        token_mask: Tensor | None = None,
     ) -> Tokens:
         check_tokens(tokens, self.dim)
         x = to_compute_dtype(tokens.matrix).transpose(1, 2)
@@ -202,7 +215,15 @@ class Transformer(AttentiveTrunk):
         for i, block in enumerate(self.blocks):
             num_tokens = num_outputs if block is self.blocks[-1] else None
             block_caches = (caches[i], None) if caches else None
-            x = block(x, mask, angles=angles, caches=block_caches, weights=weights, num_tokens=num_tokens)
+            x = block(
+                x,
+                mask,
+                angles=angles,
+                caches=block_caches,
+                weights=weights,
+                num_tokens=num_tokens,
+                token_mask=tokens.mask if token_mask is None else token_mask,
+            )
         # If there are no blocks, the first tokens must be selected here.
         x = x[:, :num_outputs]
         return Tokens(self.norm(x).transpose(1, 2), tokens.mask[:, :num_outputs], tokens.positions[:, :, :num_outputs])
