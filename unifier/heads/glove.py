@@ -28,7 +28,7 @@ class GloVeHead(WordVectorHead):
         Args:
             vocabulary: The tokenizer's vocabulary with V words.
             dim: D, the number of features of a token.
-            embedding: The tokenizer's embedding (V, D).
+            embedding: The tokenizer's embedding (V, D), whose vectors are drawn again near 0.
             max_count: Counts from this number on have the weight 1.
         """
         super().__init__(vocabulary, dim, embedding)
@@ -36,7 +36,9 @@ class GloVeHead(WordVectorHead):
             raise InputError(f"max_count={max_count}: a number above 0 is expected")
         self.max_count = max_count
         self.input_bias, self.output_bias = (nn.Embedding(len(vocabulary), 1) for _ in range(2))
-        nn.init.normal_(self.output.weight, std=dim**-0.5)
+        # Large random vectors would hide what small counts teach, so both tables start near 0.
+        for table in (embedding, self.output):
+            nn.init.uniform_(table.weight, -0.5 / dim, 0.5 / dim)
         nn.init.zeros_(self.input_bias.weight)
         nn.init.zeros_(self.output_bias.weight)
 
