@@ -176,7 +176,8 @@ def find_class(path: str, package: str | None, classes: Mapping[str, type], base
         found = classes.get(name)
     if not (isinstance(found, type) and issubclass(found, base)):
         raise InputError(
-            f"the class {path} is in no installed package: load the model with classes=[{name}], or install its package"
+            f"the class {path} is in no installed package: install its package, or load the model in Python with "
+            f"uf.load(FOLDER, classes=[{name}])"
         )
     return found
 

@@ -71,7 +71,8 @@ class Graph:
 
     def save_torch(self, path: Path) -> None:
         """Write the graph as a file for `torch.export.load`."""
-        torch.export.save(self.program, path)
+        with _quiet():
+            torch.export.save(self.program, path)
 
     def save_onnx(self, path: Path) -> None:
         """Write the graph as an ONNX file, and compare the file's results with the example outputs.

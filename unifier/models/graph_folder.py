@@ -140,7 +140,9 @@ def _table(described: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
             for part in graph[kind]:
                 shape = " x ".join(map(str, part["shape"]))
                 yield f"| `{graph['file']}` | {kind[:-1]} | `{part['name']}` | {part['dtype']} | {shape} |"
-    yield from ("", "`batch` and `length` may be any number of at least 1. `text_length` is 0 before the first step.")
+    has_text = any("text_length" in part["shape"] for graph in described.values() for part in graph["inputs"])
+    start = " `text_length` is 0 before the first step." if has_text else ""
+    yield from ("", f"`batch` and `length` may be any number of at least 1.{start}")
 
 
 def _code(graphs: Mapping[str, Graph], files: Mapping[str, str], form: GraphFormat) -> list[str]:
