@@ -83,7 +83,9 @@ def _report_error(error: BaseException) -> int:
 
     if not is_main() and isinstance(error, InputError | PeerError | KeyboardInterrupt | OSError):
         if not main_has_reported():
-            print(f"unifier: process {os.environ.get('RANK', world().rank)}: {one_line(error)}", file=sys.stderr)
+            ranks = (os.environ.get(name) for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"))
+            rank = next((rank for rank in ranks if rank is not None), world().rank)
+            print(f"unifier: process {rank}: {one_line(error)}", file=sys.stderr)
         return 2
 
     if isinstance(error, InputError | PeerError):

@@ -257,9 +257,10 @@ def disconnect() -> None:
 
 
 def stored_failure() -> str:
-    """Return the stored error of another process, or ""."""
+    """Return the stored error of another process, or "". Before the processes are connected, no error is stored."""
+    if _store is None:
+        return ""
     with suppress(RuntimeError):
-        assert _store is not None
         if _store.check([FAILURE_KEY]) and not (line := _store.get(FAILURE_KEY).decode()).startswith(
             f"process {_world.rank}:"
         ):

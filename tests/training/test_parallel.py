@@ -3,6 +3,8 @@
 The numbers of rows are those of a list of eighteen public faults of distributed training.
 """
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +15,8 @@ import pytest
 
 from tests.data.conftest import refused
 from tests.two_processes import Pair, normalize, nothing, slow, stop, train
-from unifier.distributed import World
+from unifier.cli import main
+from unifier.distributed import PeerError, World
 from unifier.files import read_csv
 from unifier.training import parallel
 
@@ -109,3 +112,39 @@ def test_batch_of_fewer_examples_than_processes_is_refused(monkeypatch: pytest.M
     for wrong in (batches(39, [10] * 4), batches(400, [10] * 3), batches(40, [5, 10, 15, 10], ("texts",))):
         with refused("batch_tokens=", "texts"):
             parallel.check_batch_size(wrong)
+
+
+def test_process_that_ends_before_it_is_connected_ends_all(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def end(status: int) -> None:
+        raise SystemExit(status)
+
+    monkeypatch.setattr(os, "_exit", end)
+    monkeypatch.setattr(parallel, "GRACE_SECONDS", 0)
+    running, failed = SimpleNamespace(poll=lambda: None), SimpleNamespace(poll=lambda: 77)
+    with pytest.raises(SystemExit, match="1"):
+        parallel.end_after([running, failed])  # pyright: ignore[reportArgumentType]
+    assert "process 2" in (line := capsys.readouterr().err)
+    assert "77" in line
+
+
+def test_process_that_is_not_connected_names_its_rank(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    assert main(["report", str(tmp_path)]) == 2
+    sys.stdout.close()  # The null device.
+    assert "process 1:" in capsys.readouterr().err
+
+
+def test_process_whose_parent_has_ended_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "end_with_parent", lambda: None)
+    for name, value in {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv(parallel.LAUNCHED, "1" if os.getppid() != 1 else "2")
+    with pytest.raises(PeerError):
+        parallel.start_processes()

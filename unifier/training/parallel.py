@@ -35,7 +35,7 @@ from torch import Tensor
 
 from unifier.data.dataloader import TrainDataLoader
 from unifier.data.encoding import end_with_parent
-from unifier.distributed import WAIT_FOR_MAIN, ValueT, World, connect, gather, stored_failure, world
+from unifier.distributed import WAIT_FOR_MAIN, PeerError, ValueT, World, connect, gather, stored_failure, world
 from unifier.files import print_status
 from unifier.folders import lock_temporary, remove_unlocked
 from unifier.nn.precision import default_device
@@ -46,7 +46,7 @@ SHARED_PREFIX = f"unifier-shared-{os.getuid()}-"
 """The first letters of the names of temporary folders with encoded data."""
 
 LAUNCHED = "UNIFIER_LAUNCHED"
-"""The variable that rank 0 sets before it starts further processes, which must end with rank 0."""
+"""The variable with the process id of rank 0, which starts the other processes. They must end with rank 0."""
 
 POLL_SECONDS, GRACE_SECONDS = 0.5, 3.0
 """Seconds between two looks at the other processes, and seconds until this process must have ended after a failure."""
@@ -121,6 +121,8 @@ def start_processes(devices: int | str | None = None, nodes: int | None = None) 
     if isinstance(environment, LightningEnvironment):
         if environment.local_rank() and LAUNCHED in os.environ:
             end_with_parent()
+            if os.environ[LAUNCHED] != str(os.getppid()):  # The parent has ended before the line above.
+                raise PeerError("process 0 has ended")
         environment.set_global_rank(environment.node_rank() * local_size + environment.local_rank())
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = environment.main_address, str(environment.main_port)
     device, backend = default_device(), "gloo"
@@ -174,7 +176,7 @@ def launch(devices: int | str | None, nodes: int | None) -> ClusterEnvironment |
             "torchrun or srun"
         )
     environment = LightningEnvironment()
-    os.environ |= {"LOCAL_WORLD_SIZE": str(local_size), LAUNCHED: "1"}
+    os.environ |= {"LOCAL_WORLD_SIZE": str(local_size), LAUNCHED: str(os.getpid())}
     _set_num_threads_if_needed(local_size)
     launcher = _SubprocessScriptLauncher(environment, local_size, nodes)
     launcher._call_children_scripts()  # pyright: ignore[reportPrivateUsage]
@@ -194,7 +196,7 @@ def end_after(processes: Sequence["Popen[bytes]"]) -> None:
     if stored_failure():  # The failed process has waited for this process, and has printed its error.
         time.sleep(GRACE_SECONDS)
     else:
-        time.sleep(WAIT_FOR_MAIN.total_seconds())
+        time.sleep(WAIT_FOR_MAIN.total_seconds() if world().size > 1 else GRACE_SECONDS)
         rank, status = next((rank, process.poll()) for rank, process in enumerate(processes, 1) if process.poll())
         print_status(f"unifier: process {rank} has ended with the exit status {status}", sys.stderr)
     os._exit(1)
