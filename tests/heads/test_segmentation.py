@@ -93,6 +93,11 @@ def test_metrics_equal_torchmetrics(classes: int) -> None:
     assert metrics["iou"] == pytest.approx(100 * expected.mean().item())
     pixel = multiclass_jaccard_index(cut, true, classes, average="none")[1:].mean()
     assert metrics["pixel_iou"] == pytest.approx(100 * pixel.item())
+    by_class = multiclass_jaccard_index(cut, true, classes, average="none")[1:].tolist()
+    found = head.class_scores(guesses, targets)
+    assert tuple(found) == LABELS[1:classes]
+    assert [iou for iou, _ in found.values()] == pytest.approx([100 * value for value in by_class])
+    assert [dice for _, dice in found.values()] == pytest.approx([200 * v / (1 + v) for v in by_class])
     scores = [head.example_score(*pair)[0] for pair in zip(guesses, targets, strict=True)]
     assert metrics["iou"] == pytest.approx(np.mean(scores))
 

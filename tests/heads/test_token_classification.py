@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from seqeval.metrics import f1_score, precision_score, recall_score
+from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
 from torch.nn.utils.rnn import pad_sequence
 
 from unifier.data.encoding import encode_split
 from unifier.data.source import Example
 from unifier.heads.head import IGNORE_INDEX
 from unifier.heads.score_intervals import score_intervals
+from unifier.heads.summed_metrics import percent
 from unifier.heads.token_classification import TokenClassificationHead, best_paths
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, Tokens, Vocabulary, WordTokenizer
@@ -85,6 +86,25 @@ def test_accuracy_counts_labeled_tokens_only() -> None:
     scores = [head.example_score(*pair) or (0, 0) for pair in zip(guesses, CLASS_TARGETS, strict=True)]
     assert sum(score * weight for score, weight in scores) / 15 == pytest.approx(100 * (4 + 1 + 4) / 15)
     assert head.describe(guesses[1]) == "CEE"
+
+
+def test_types_of_entities_are_counted_as_by_seqeval() -> None:
+    head, generator = TokenClassificationHead(BIO, D), torch.Generator().manual_seed(0)
+    guesses = [torch.where(torch.rand(len(t), generator=generator) < 0.6, head.encode(t), 4) for t in BIO_TARGETS * 5]
+    named = [[BIO[i] for i in guess.tolist()] for guess in guesses]
+    report: Any = classification_report(BIO_TARGETS * 5, named, output_dict=True)
+    counts = head.class_counts(guesses, BIO_TARGETS * 5)
+    assert list(counts) == ["x", "y"]
+    for kind, (right, predicted, true) in counts.items():
+        assert true == report[kind]["support"]
+        assert percent(right, predicted) == pytest.approx(100 * report[kind]["precision"])
+        assert percent(right, true) == pytest.approx(100 * report[kind]["recall"])
+
+
+def test_labels_of_tokens_without_a_true_label_are_not_counted() -> None:
+    head = TokenClassificationHead(CLASSES, D)
+    counts = head.class_counts([torch.tensor([0, 1, 1]), torch.tensor([2, 2])], [["C", None, "H"], ["H", "C"]])
+    assert counts == {"C": (1, 1, 2), "E": (0, 1, 0), "H": (1, 2, 2)}
 
 
 def test_best_paths_equal_a_search_over_all_paths() -> None:

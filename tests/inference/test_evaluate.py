@@ -12,9 +12,17 @@ from PIL import Image
 from sklearn.metrics import accuracy_score, confusion_matrix, precision_recall_fscore_support, roc_auc_score
 
 from tests.small_models import PARTS, VOCABULARY, D, save_model
-from unifier import ClassificationHead, PatchTokenizer, TaggingHead, TokenDetectionHead, TranslationHead, load
+from unifier import (
+    ClassificationHead,
+    PatchTokenizer,
+    TaggingHead,
+    TokenClassificationHead,
+    TokenDetectionHead,
+    TranslationHead,
+    load,
+)
 from unifier.cli import main
-from unifier.inference.evaluate import describe_score
+from unifier.inference.evaluate import Evaluation, describe_score
 
 LABELS = ["circle", "line", "square"]
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -89,6 +97,13 @@ def test_folder_for_a_head_without_classes_is_one_line(
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert f"{classes} is a folder" in err
+
+
+def test_types_of_entities_have_scores_of_their_own() -> None:
+    head = TokenClassificationHead(["B-x", "I-x", "B-y", "I-y", "O"], D)
+    (first, second) = Evaluation(head, [torch.tensor([0, 1, 4, 0])], [["B-x", "I-x", "O", "B-y"]]).class_scores()
+    assert first == {"label": "x", "examples": 1, "predicted": 2, "precision": 50, "recall": 100, "f1": 200 / 3}
+    assert second == {"label": "y", "examples": 1, "predicted": 0, "precision": None, "recall": 0, "f1": 0}
 
 
 def test_score_that_is_not_a_number_is_described_in_words() -> None:

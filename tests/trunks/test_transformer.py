@@ -14,7 +14,7 @@ from unifier.heads.classification import ClassificationHead
 from unifier.models.folder import ModelTask, StoredModel, read_model, write_model
 from unifier.nn.attention import AttentionMode, KVCache
 from unifier.nn.block import Block, DropPath, Norm
-from unifier.nn.feed_forward import Activation
+from unifier.nn.feed_forward import Activation, FeedForward
 from unifier.trunks.factory import create_trunk
 from unifier.trunks.transformer import SIZES, Size, Transformer, default_heads
 from unifier_tokenizers import InputError, PatchTokenizer, Tokens
@@ -31,6 +31,7 @@ def transformer(norm: Norm = "pre", activation: Activation = "gelu", rotary: boo
 
 def copy_weights(block: nn.Module, reference: nn.TransformerEncoderLayer) -> None:
     assert isinstance(block, Block)
+    assert isinstance(block.feed_forward, FeedForward)
     attention = block.attention
     with torch.no_grad():
         reference.self_attn.in_proj_weight.copy_(torch.cat([attention.query.weight, attention.key_value.weight]))

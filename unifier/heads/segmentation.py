@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unifier.heads.head import IGNORE_INDEX, check_labels, check_trained_classes, list_labels
-from unifier.heads.summed_metrics import SummedHead
+from unifier.heads.summed_metrics import SummedHead, percent
 from unifier.nn.precision import in_float32
 from unifier_tokenizers import InputError, Tokens, Units
 from unifier_tokenizers.patches import images_to_patches, patches_to_images
@@ -145,6 +145,14 @@ class SegmentationHead(SummedHead):
             dice = (2 * both / np.maximum(both + either, 1))[either > 0].mean() if either.any() else 1.0
             rows.append(np.concatenate([[1.0, iou, dice], both, either]))
         return np.stack(rows)
+
+    def class_scores(self, predictions: Sequence[Tensor], targets: Sequence[Any]) -> dict[str, tuple[float, float]]:
+        """Return the IoU and the Dice score over all pixels of each class without the background, in percent."""
+        both, either = self.statistics(predictions, targets).sum(0)[3:].reshape(2, -1).tolist()
+        return {
+            label: (percent(overlap, union), percent(2 * overlap, overlap + union))
+            for label, overlap, union in zip(self.labels[1:], both, either, strict=True)
+        }
 
     def metrics_of(self, total: NDArray[np.float64]) -> dict[str, float]:
         """Return the mean IoU and Dice score of the pictures, and the IoU over all pixels, in percent."""

@@ -1,6 +1,7 @@
 """A head that gives a label to every token, such as named entities in a text or the structure of a protein."""
 
 import operator
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, SupportsIndex, final
@@ -154,6 +155,33 @@ class TokenClassificationHead(SummedHead):
                 right, count = int((prediction == true)[labeled].sum()), int(labeled.sum())
                 counts[row] = right, count, count
         return counts
+
+    def class_counts(
+        self, predictions: Sequence[Tensor], targets: Sequence[Sequence[str | SupportsIndex | None]]
+    ) -> dict[str, tuple[int, int, int]]:
+        """Return the number of right, of predicted and of true entities of each type, or tokens of each label."""
+        found, expected = (
+            [(k, *part) for k, labels in enumerate(rows) for part in self._parts(labels)]
+            for rows in (predictions, map(self.encode, targets))
+        )
+        if not self.marks_entities:  # A token without a label counts nothing.
+            labeled = {(k, token) for k, _, token, _ in expected}
+            found = [part for part in found if (part[0], part[2]) in labeled]
+        right = set(found) & set(expected)
+        counts = [Counter(kind for _, kind, _, _ in parts) for parts in (right, found, expected)]
+        return {kind: (counts[0][kind], counts[1][kind], counts[2][kind]) for kind in self._kinds()}
+
+    def _parts(self, labels: Tensor) -> list[tuple[str, int, int]]:
+        """Return the entities, or each labeled token as a part of its own: the kind, the first and the last token."""
+        if self.marks_entities:
+            return self.entities(labels)
+        return [(self.labels[index], token, token) for token, index in enumerate(labels.tolist()) if index >= 0]
+
+    def _kinds(self) -> list[str]:
+        """Return the types of entities in the order of the labels, or the labels."""
+        if not self.marks_entities:
+            return [*self.labels]
+        return [*dict.fromkeys(label[2:] for label in self.labels if label != OUTSIDE)]
 
     def metrics_of(self, total: NDArray[np.float64]) -> dict[str, float]:
         """Return F1, precision and recall of the entities, or the accuracy of the labels, in percent."""

@@ -92,19 +92,22 @@ class Evaluation:
         return counts
 
     def class_scores(self) -> list[dict[str, Any]]:
-        """Return the scores of each class or tag, in percent for a class. Other heads have no classes."""
+        """Return the scores of each class, type of entity or tag, in percent. Other heads have no classes."""
         if isinstance(self.head, TaggingHead):
             return self._tag_scores(self.head)
+        if isinstance(self.head, TokenClassificationHead):
+            counted = self.head.class_counts(self.predictions, self.targets)
+            return [_score_class(label, *counts) for label, counts in counted.items()]
+        if isinstance(self.head, SegmentationHead):
+            shares = self.head.class_scores(self.predictions, self.targets)
+            return [{"label": label, "iou": iou, "dice": dice} for label, (iou, dice) in shares.items()]
         if (counts := self.confusion()) is None or not isinstance(self.head, ClassificationHead):
             return []
         rows: list[dict[str, Any]] = []
         for c, label in enumerate(self.head.labels):
             right, true, predicted = (int(count) for count in (counts[c, c], counts[c].sum(), counts[:, c].sum()))
-            row: dict[str, Any] = {"label": label, "examples": true, "predicted": predicted}
-            row["precision"] = 100 * right / predicted if predicted else None
-            row["recall"] = 100 * right / true if true else None
+            row = _score_class(label, right, predicted, true)
             row["recall_low"], row["recall_high"] = wilson_interval(right, true)[:2] if true else (None, None)
-            row["f1"] = 200 * right / (true + predicted) if true + predicted else None
             rows.append(row)
         return rows
 
@@ -123,6 +126,18 @@ class Evaluation:
             )
             rows.append({"label": label, "examples": count, "auc": auc, "average_precision": precision})
         return rows
+
+
+def _score_class(label: str, right: int, predicted: int, true: int) -> dict[str, Any]:
+    """Return precision, recall and F1 of a class in percent, given the numbers of its right and all answers."""
+    return {
+        "label": label,
+        "examples": true,
+        "predicted": predicted,
+        "precision": 100 * right / predicted if predicted else None,
+        "recall": 100 * right / true if true else None,
+        "f1": 200 * right / (true + predicted) if true + predicted else None,
+    }
 
 
 def evaluate(
