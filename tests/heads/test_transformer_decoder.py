@@ -15,7 +15,7 @@ from unifier.heads.text_generation import shift_right
 from unifier.heads.transformer_decoder import TranslationHead
 from unifier.nn.attention import KVCache
 from unifier.nn.block import Block, Norm
-from unifier.nn.feed_forward import Activation
+from unifier.nn.feed_forward import Activation, FeedForward
 from unifier_tokenizers import SubwordTokenizer, Tokens, Vocabulary, pad_columns
 from unifier_tokenizers.text import BOS
 
@@ -56,6 +56,7 @@ def test_blocks_equal_torch_decoder(norm: Norm, activation: Activation, vocabula
     past = torch.ones(5, 5, dtype=torch.bool).tril()
     for block in head.blocks:
         assert isinstance(block, Block)
+        assert isinstance(block.feed_forward, FeedForward)
         assert block.cross is not None
         assert block.cross_norm is not None
         is_pre = norm == "pre"
