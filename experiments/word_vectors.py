@@ -1,5 +1,6 @@
 """Word vectors from the words around each word, on a trunk without blocks."""
 
+from inspect import signature
 from typing import Literal
 
 import unifier as uf
@@ -41,15 +42,24 @@ def word_vectors(
     tokenizer = uf.SubwordTokenizer(table, dim, positions="none", end=False)
     score_range = source.score_range
     if method == "glove":
+        _refuse(method, negatives=negatives, subsample=subsample)
         source = Cooccurrences(source, table, window=window)
         head = uf.GloVeHead(table, dim, embedding=tokenizer.embedding, max_count=max_count)
         objective = uf.WordsAsTargets()
     else:
+        _refuse(method, max_count=max_count)
         head = uf.SkipGramHead(table, dim, embedding=tokenizer.embedding, negatives=negatives)
         objective = uf.SkipGram(table, counts, window=window, subsample=subsample)
     task = uf.Task(source, tokenizer, head, objective=objective, score_range=score_range)
     training = training.sized_for(source, source.name, minimum=MIN_EPOCHS)
     return uf.Experiment(uf.Transformer(dim, 0, norm="post"), {source.name: task}, training)
+
+
+def _refuse(method: str, **given: object) -> None:
+    """Raise InputError if a setting of the other method is given."""
+    for name, value in given.items():
+        if value != signature(word_vectors).parameters[name].default:
+            raise uf.InputError(f"{name}={value}: this setting has no effect with method={method}; leave it out")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from unifier import load
 from unifier.cli import main
 from unifier.datasets import TextFile, WordVectorTexts
 from unifier_tokenizers import InputError
@@ -64,3 +65,30 @@ def test_recipe_trains_and_answers_neighbors(tmp_path: Path, capsys: pytest.Capt
     assert main(["neighbors", str(run), "king", "--count", "3"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + 3
     assert main(["run", "word_vectors", "data=", *options]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_glove_trains_and_its_exported_model_gives_equal_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ["method=glove", f"data={write(tmp_path)}", "words=8", "dim=8", "steps=5", "num_validations=1"]
+    options = ["--data", str(tmp_path), "--out", str(tmp_path), "--track", "off"]
+    assert main(["run", "word_vectors", *settings, *options]) == 0
+    run = Path(capsys.readouterr().out.splitlines()[-1])
+    assert main(["export", str(run), str(tmp_path / "exported")]) == 0
+    answers = load(run).predict(["king", "man woman"])
+    assert load(tmp_path / "exported").predict(["king", "man woman"]) == answers
+    assert {"test/cooccurrences/similarity", "test/cooccurrences/analogies"} <= {
+        *json.loads((run / "result.json").read_text())["metrics"]
+    }
+
+
+@pytest.mark.parametrize(("method", "setting"), [("glove", "negatives=3"), ("skip-gram", "max_count=5")])
+def test_setting_of_the_other_method_is_refused(
+    method: str, setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = [f"method={method}", setting, f"data={write(tmp_path)}", "steps=5"]
+    assert main(["run", "word_vectors", *settings, "--data", str(tmp_path), "--out", str(tmp_path / "runs")]) == 2
+    assert setting.split("=")[0] in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()

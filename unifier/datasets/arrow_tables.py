@@ -65,7 +65,7 @@ TEXT_SCORES: Mapping[RowKind, tuple[str, float]] = {
 
 
 class LabeledRow(NamedTuple):
-    """The place of a row, and its target. The target of a pair or a summary is None, and is read with the input."""
+    """A row and its target. The targets of pairs and summaries are read later, together with the inputs."""
 
     row: Row
     target: Any
@@ -166,8 +166,8 @@ class ArrowTable:
     def _columns(self) -> tuple[str, ...]:
         """The column of the inputs, and the columns of the targets."""
         inputs, targets = self._given
-        what = {"image": "pictures", "audio": "sounds", "words": "lists of words", "pair": "pairs of texts"}
-        what |= {"speech": "sounds"}
+        what = {"image": "pictures", "words": "lists of words", "pair": "pairs of texts"}
+        what |= dict.fromkeys(("audio", "speech"), "sounds")
         column = find_column(
             self._first, [inputs] if inputs else INPUT_COLUMNS[self.kind], what.get(self.kind, "texts")
         )

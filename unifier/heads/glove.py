@@ -18,8 +18,9 @@ COUNT_POWER = 0.75
 class GloVeHead(WordVectorHead):
     """Weighted least squares of co-occurrence counts (Pennington et al. 2014, equation 8), on a trunk without blocks.
 
-    For a word i and a word j with the count X, the error is w_i · v_j + b_i + c_j - log X. A squared error has the
-    weight (X / max_count)^0.75, at most 1. The vectors w are the tokens, and the vectors v belong to the head.
+    If the words i and j occur X times near each other, the error is w_i · v_j + b_i + c_j - log X. The weight of a
+    squared error is (X / max_count)^0.75, at most 1. The vectors w are the tokens. The vectors v
+    belong to the head.
     """
 
     def __init__(self, vocabulary: Vocabulary, dim: int, *, embedding: nn.Embedding, max_count: float = 10.0) -> None:

@@ -55,7 +55,6 @@ HEADS_WITHOUT_CLASSES = TaggingHead, RegressionHead, CTCHead, TextGenerationHead
 TEST_SPLIT = "test"
 """The split that is evaluated if a folder or a table has several splits."""
 
-
 UNDEFINED = "not defined for these examples"
 """A score in words, if the metric is not a number for the examples."""
 

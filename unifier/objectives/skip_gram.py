@@ -9,6 +9,7 @@ from torch import Tensor
 
 from unifier.data.dataloader import Batch, Lengths, Objective
 from unifier.heads.head import IGNORE_INDEX
+from unifier.objectives.words_as_targets import WordsAsTargets
 from unifier_tokenizers import NO_POSITION, InputError, Units, Vocabulary
 
 NEGATIVE_POWER = 0.75
@@ -52,8 +53,7 @@ class SkipGram(Objective):
         self.kept_share = float((self.keep * counts).sum() / counts.sum())
 
     def check(self, units: Units) -> None:
-        if units.values.ndim != 1 or units.values.is_floating_point():
-            raise InputError("only words can be predicted: use a SubwordTokenizer")
+        WordsAsTargets().check(units)
 
     def __call__(self, batch: Batch, generators: Sequence[torch.Generator]) -> Batch:
         ids = batch.values.long()
@@ -78,7 +78,7 @@ class SkipGram(Objective):
         )
 
     def evaluation(self, batch: Batch, generators: Sequence[torch.Generator]) -> Batch:
-        return batch._replace(target=batch.values.long().masked_fill(~batch.mask, IGNORE_INDEX))
+        return WordsAsTargets().evaluation(batch, generators)
 
     def planned_lengths(self, lengths: Lengths) -> Lengths:
         num_tokens = np.ceil(lengths[:, 0] * self.kept_share)
