@@ -60,6 +60,7 @@ def test_captions_train_and_every_command_reads_the_model(data: Path, capsys: py
     assert scores.keys() >= {f"test/emoji_names/{score}{group}" for score in ("exact", "word_f1") for group in groups}
     assert "attention-emoji_names-0.svg" in [path.name for path in (run / "figures").iterdir()]
     assert '"image"' in (run / "samples.json").read_text()
+    assert "seen_artist seen_artist_en" in (run / "predictions.csv").read_text()
     Image.new("RGB", (8, 8)).save(data / "a.png")
     table = data / "table.csv"
     table.write_text("text,picture,label\n<de>,a.png,Katze 1\n<fr>,a.png,chat 1\n")
@@ -86,6 +87,14 @@ def test_picture_is_a_setting_of_the_comparison(data: Path) -> None:
     for picture in ("none", "other"):
         [result] = uf.run(translate, picture=picture, target="fr", **options)
         assert result.metrics["test/emoji_names/exact_seen_artist_fr"] >= 0
+
+
+def test_soft_attention_is_the_baseline_of_the_comparison(data: Path) -> None:
+    comparison = list_experiments(EXPERIMENTS / "captions.py")["soft_and_hard"](seeds=(0, 1))
+    assert isinstance(comparison, uf.Comparison)
+    trials = [*plan_trials(comparison)]
+    assert len(trials) == 6
+    assert comparison.grid["attention"][0] == "soft"
 
 
 def test_unknown_attention_is_refused(data: Path) -> None:

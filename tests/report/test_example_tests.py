@@ -33,7 +33,7 @@ WORDS = ["the", "a", "dog", "cat", "house", "tree", "runs", "sleeps", "eats", "r
 def write_predictions(folder: Path, task: str, lines: list[dict[str, Any]]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "predictions.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, ["task", "index", "target", "prediction", "score", "weight"])
+        writer = csv.DictWriter(file, ["task", "index", "target", "prediction", "score", "weight", "groups"])
         writer.writeheader()
         writer.writerow({"task": "another", "index": 0, "target": "x", "prediction": "y", "score": 0.5})
         writer.writerows({"task": task, **line} for line in lines)

@@ -246,6 +246,14 @@ def test_alignments_of_each_condition_are_shown(tmp_path: Path) -> None:
     assert text.count("25 %") == 2
 
 
+@pytest.mark.parametrize("count", [2, page_module.MAX_MAPPED_CONDITIONS + 1])
+def test_few_conditions_have_an_attention_map_each(count: int, tmp_path: Path) -> None:
+    rows = [make_row(score=60.0 + k, varied={"dim": k}) for k in range(count)]
+    text = write_page(make_comparison(tmp_path, rows)).read_text()
+    assert text.count('alt="attention, digits: dim=') == (count if count == 2 else 1)
+    assert ("differences from dim=0" in text) == (count > 1)
+
+
 @pytest.mark.slow
 def test_each_log_is_read_once(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []

@@ -7,6 +7,7 @@ predicts the result of the same runs on a new test set. A report contains both i
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from unifier.report.conditions import Condition, Contrast, ResultRow
+from unifier.report.conditions import Condition, Contrast, ResultRow, metrics_of
 from unifier.report.estimates import Estimate, estimate, format_value
 from unifier.report.schema import parse_rows
 from unifier_tokenizers import InputError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
 PREDICTIONS_FILE = "predictions.csv"
-"""A run's file with one line per test example: task, index, target, prediction, score, weight."""
+"""A run's file with one line per test example: task, index, target, prediction, score, weight, groups."""
 
 NUMERIC_COLUMNS = ("score", "weight")
 """Columns of `PREDICTIONS_FILE` with numbers. A file without the column "weight" has equal weights."""
@@ -78,6 +79,15 @@ class _Predictions(NamedTuple):
 
     With weights, each score is multiplied by the ratio of its weight to the mean weight.
     """
+    groups: list[tuple[str, ...]]
+    """The names of the groups of each test example."""
+
+    def of_group(self, name: str) -> "_Predictions":
+        """Return the predictions of the examples of one group."""
+        rows = [k for k, names in enumerate(self.groups) if name in names]
+        scores = None if self.scores is None else [self.scores[k] for k in rows]
+        ids, targets, texts = ([values[k] for k in rows] for values in (self.ids, self.targets, self.texts))
+        return _Predictions(ids, targets, texts, scores, [self.groups[k] for k in rows])
 
 
 class _RunPair(NamedTuple):
@@ -95,6 +105,11 @@ class _RunPair(NamedTuple):
         """The runs of the condition and of the baseline."""
         return [*self.first, *self.second]
 
+    def of_group(self, name: str) -> "_RunPair":
+        """Return the runs with the predictions of the examples of one group."""
+        parts = ([(row, found.of_group(name)) for row, found in runs] for runs in (self.first, self.second))
+        return _RunPair(self.unit, *parts)
+
 
 def compare_examples(pair: Contrast, units: Collection[int] | None = None) -> ExampleComparison:
     """Test the difference between a condition and its baseline over test examples.
@@ -109,19 +124,48 @@ def compare_examples(pair: Contrast, units: Collection[int] | None = None) -> Ex
     """
     problems: dict[str, str] = {}
     run_pairs = _pair_runs(pair, units, problems)
+    return _compare_run_pairs(pair.condition, run_pairs, problems)
+
+
+def compare_groups(pair: Contrast) -> dict[str, ExampleComparison]:
+    """Test a difference as `compare_examples` does, over all test examples and over each group of test examples.
+
+    The metric of a group is the metric of the condition, an underscore and the name of the group. A group without a
+    score in a run is left out.
+
+    Returns:
+        A mapping from the name of a group to its test. The name of all test examples is "".
+    """
+    problems: dict[str, str] = {}
+    run_pairs = _pair_runs(pair, None, problems)
+    found = {"": _compare_run_pairs(pair.condition, run_pairs, problems)}
+    names = [name for run_pair in run_pairs for groups in run_pair.first[0][1].groups for name in groups]
+    rows = [*pair.condition.rows, *pair.baseline.rows]
+    for name in dict.fromkeys(names):
+        metric = f"{pair.condition.metric}_{name}"
+        if all(metric in metrics_of(row) for row in rows):
+            parts = [run_pair.of_group(name) for run_pair in run_pairs]
+            found[name] = _compare_run_pairs(replace(pair.condition, metric=metric), parts, problems)
+    return found
+
+
+def _compare_run_pairs(
+    condition: Condition, run_pairs: Sequence[_RunPair], problems: Mapping[str, str]
+) -> ExampleComparison:
+    """Test the differences of pairs of runs. `problems` are the reasons for runs that are already excluded."""
     if not run_pairs:
         return ExampleComparison(None, problems)
     runs = [run for run_pair in run_pairs for run in run_pair.runs]
     if all(predictions.scores is not None for _, predictions in runs):
         compare = _compare_means
     elif any(predictions.scores is not None for _, predictions in runs):
-        return ExampleComparison(None, problems | _blame(runs, "only some runs have a score per example"))
+        return ExampleComparison(None, {**problems, **_blame(runs, "only some runs have a score per example")})
     else:
         compare = _compare_corpus_scores
     try:
-        return ExampleComparison(compare(pair.condition, run_pairs), problems)
+        return ExampleComparison(compare(condition, run_pairs), problems)
     except InputError as error:
-        return ExampleComparison(None, problems | _blame(runs, str(error)))
+        return ExampleComparison(None, {**problems, **_blame(runs, str(error))})
 
 
 def sign_flip_p_value(differences: Sequence[float]) -> float:
@@ -240,7 +284,8 @@ def _read_predictions(folder: Path, task: str) -> _Predictions:
             scores = [score * weight / fmean(weights) for score, weight in zip(scores, weights, strict=True)]
     except (TypeError, ValueError) as error:
         raise InputError(f"{PREDICTIONS_FILE} has a score that is not a number") from error
-    return _Predictions(ids, [line["target"] for line in lines], [line["prediction"] for line in lines], scores)
+    targets, texts = ([line[name] for line in lines] for name in ("target", "prediction"))
+    return _Predictions(ids, targets, texts, scores, [tuple((line.get("groups") or "").split()) for line in lines])
 
 
 def _recorded_score(condition: Condition, row: ResultRow) -> float:

@@ -4,7 +4,7 @@ import base64
 import glob
 import re
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -24,6 +24,7 @@ from unifier.report.conditions import (
     row_score_range,
 )
 from unifier.report.content_policy import add_policy
+from unifier.report.differences import difference_tables
 from unifier.report.estimates import count_noun
 from unifier.report.maps import read_maps
 from unifier.report.plot_curves import Logs, draw_curves, read_logs
@@ -61,6 +62,9 @@ MAX_PROBLEMS = 100
 
 NUM_FIRST_SAMPLES = 2
 """Number of test examples per task directly below the answer on a page."""
+
+MAX_MAPPED_CONDITIONS = 4
+"""Maximum number of conditions of a task of which each has an attention map."""
 
 MAX_SAMPLES = 6
 """Maximum number of test examples per task on a page."""
@@ -243,6 +247,7 @@ def _render_page(folder: Path, results: Results, describe_problems: Callable[[],
         starts=describe_starts(results.rows),
         caveat=caveat,
         scores=score_tables(conditions),
+        differences=difference_tables(conditions),
         times=time_tables(conditions, logs),
         legend=_legend(conditions),
         figures=figures,
@@ -393,14 +398,17 @@ def _attention_figures(
 ) -> list[PageFigure]:
     """Return the attention maps of each task's selected run, and maps of the first run of some other conditions.
 
-    A condition with an alignment error rate has one map. A condition with the attention to a referent has two maps.
+    A condition with an alignment error rate has one map. Without these rates, each condition has one map if the task
+    has at most `MAX_MAPPED_CONDITIONS` conditions. A condition with the attention to a referent has two maps.
     """
-    aligned = {(line["task"], line["trunk"]) for line in alignment_table(conditions)}
+    mapped = {(line["task"], line["trunk"]) for line in alignment_table(conditions)}
+    few = Counter(condition.task for condition in conditions if condition.task not in dict(mapped))
+    mapped |= {(each.task, each.label) for each in conditions if 0 < few[each.task] <= MAX_MAPPED_CONDITIONS}
     figures: list[PageFigure] = []
     for condition in conditions:
         for row in condition.rows:
             is_sample = row is sample_rows.get(condition.task)
-            is_first = row is condition.rows[0] and row["folder"] and (condition.task, condition.label) in aligned
+            is_first = row is condition.rows[0] and row["folder"] and (condition.task, condition.label) in mapped
             if is_sample or is_first:
                 paths = find_files(row["folder"] / "figures", f"attention-{glob.escape(condition.task)}-*.svg")
                 paths = paths if is_sample else paths[:1]

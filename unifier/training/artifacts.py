@@ -27,6 +27,7 @@ from unifier.data.source import Example, describe_example, optional_method, targ
 from unifier.experiment import Experiment, Task
 from unifier.files import HASHES_FILE, read_json, to_json, write_csv, write_json
 from unifier.heads.classification import ClassificationHead
+from unifier.heads.grouped_text import GroupedText
 from unifier.heads.question_answering import QuestionAnsweringHead
 from unifier.heads.score_intervals import score_intervals
 from unifier.heads.sentence_selection import SentenceSelectionHead
@@ -58,7 +59,7 @@ MAX_DENSE_CLASSES = 100
 LENGTH_BUCKETS = 8
 """Maximum number of groups of test examples per task in lengths.json."""
 
-PREDICTION_COLUMNS = ("task", "index", "example_id", "target", "prediction", "score", "weight")
+PREDICTION_COLUMNS = ("task", "index", "example_id", "target", "prediction", "score", "weight", "groups")
 
 
 def write_artifacts(
@@ -206,7 +207,8 @@ def warn_on_error(folder: Path, description: str) -> Generator[None]:
 def prediction_rows(tasks: Mapping[str, Task], predictions: Mapping[str, Mapping[int, Any]]) -> list[dict[str, Any]]:
     """Return a row of predictions.csv for each test example, with the target and the prediction as text.
 
-    The columns `score` and `weight` contain the head's `example_score`, and are empty if the head has none.
+    The columns `score` and `weight` contain the head's `example_score`, and are empty if the head has none. The column
+    `groups` contains the names of a target's groups, separated by spaces.
 
     Args:
         tasks: A mapping from task name to task.
@@ -222,6 +224,7 @@ def prediction_rows(tasks: Mapping[str, Task], predictions: Mapping[str, Mapping
                 describe_example(examples, index),
                 *describe_answer(task, examples[index].input if needs_input else None, target, prediction),
                 *(task.head.example_score(prediction, target) or ("", "")),
+                " ".join(target.groups) if isinstance(target, GroupedText) else "",
             )
             rows.append(dict(zip(PREDICTION_COLUMNS, (name, index, *values), strict=True)))
     return rows
