@@ -19,7 +19,7 @@ DIGITS_STACK, SENTENCES_STACK = 4, 2
 def speech_recognition(
     *,
     data: str = "fsdd_strings",
-    fold: int = 0,
+    fold: int | None = 0,
     train: int = 4000,
     lengths: tuple[int, int] = (3, 7),
     longer: tuple[int, int] | None = (8, 10),
@@ -35,7 +35,8 @@ def speech_recognition(
     Args:
         data: fsdd_strings (digits), voice_prompts or voice_prompts_fr (sentences) in the data folder, or datasets:DIR
             or parquet:DIR (sentences).
-        fold: For digits, the tested speaker, from 0 to 5; this speaker and the speaker of val are not in training.
+        fold: For digits, the tested speaker, from 0 to 5; this speaker and the speaker of val are not in training. none
+            means that all speakers are in training, and that val and test have other recordings.
         train: For digits, the number of strings that are composed for training.
         lengths: For digits, the smallest and largest number of digits in a string.
         longer: For digits, the smallest and largest number of digits in more strings of val and test; none means no
@@ -45,7 +46,7 @@ def speech_recognition(
     """
     stack = DIGITS_STACK
     if data == "fsdd_strings":
-        speaker = FSDDStrings.speakers[uf.check_choice("fold", fold, FSDDStrings.folds)]
+        speaker = None if fold is None else FSDDStrings.speakers[uf.check_choice("fold", fold, FSDDStrings.folds)]
         source = FSDDStrings(speaker, train=train, lengths=lengths, longer=longer)
     else:
         for name, given, default in (

@@ -45,6 +45,8 @@ from .heads.rnn_decoders import RecurrentHead as RecurrentHead
 from .heads.segmentation import SegmentationHead as SegmentationHead
 from .heads.sentence_selection import SentenceSelectionHead as SentenceSelectionHead
 from .heads.skip_gram import SkipGramHead as SkipGramHead
+from .heads.spectrogram_decoder import SpectrogramDecoderHead as SpectrogramDecoderHead
+from .heads.spectrogram_decoder import Speech as Speech
 from .heads.token_classification import TokenClassificationHead as TokenClassificationHead
 from .heads.token_detection import TokenDetectionHead as TokenDetectionHead
 from .heads.transformer_decoder import TranslationHead as TranslationHead
@@ -68,6 +70,7 @@ from .tokenization import ContractError as ContractError
 from .tokenization import FrameTokenizer as FrameTokenizer
 from .tokenization import InputError as InputError
 from .tokenization import ItemTokenizer as ItemTokenizer
+from .tokenization import LogMel as LogMel
 from .tokenization import MarkedText as MarkedText
 from .tokenization import Mixture as Mixture
 from .tokenization import PatchTokenizer as PatchTokenizer

@@ -20,7 +20,7 @@ from unifier.data.cache import fit_once
 from unifier.data.dataloader import Augmentation, TestTimeAugmentation
 from unifier.data.dataset import draw_examples
 from unifier.data.packed import load_statistics
-from unifier.data.source import BadExamples, LabeledSource, Source, data_folder, readable_examples, target_of
+from unifier.data.source import BadExamples, LabeledSource, Source, data_folder, name_of, readable_examples, target_of
 from unifier.data.statistics import max_duration, median_duration, median_side
 from unifier.data.text_files import Duplicates
 from unifier.datasets.arrow_tables import ArrowTable
@@ -35,6 +35,7 @@ from unifier.heads.masked_language_modeling import MASK, MaskedLanguageModelingH
 from unifier.heads.masked_reconstruction import MaskedReconstructionHead
 from unifier.heads.regression import target_moments
 from unifier.heads.replaced_token_detection import ReplacedTokenDetectionHead
+from unifier.heads.spectrogram_decoder import SpectrogramDecoderHead, spectrogram_moments
 from unifier.heads.transformer_decoder import TranslationHead
 from unifier.models.folder import find_model, read_model, read_vocabulary
 from unifier.nn.experts import BALANCE_WEIGHT
@@ -61,6 +62,7 @@ from unifier_tokenizers import (
 )
 from unifier_tokenizers.audio import AudioTokenizer
 from unifier_tokenizers.errors import check_choice, check_share
+from unifier_tokenizers.log_mel import LogMel
 from unifier_tokenizers.normalization import Normalization
 from unifier_tokenizers.positions import PositionKind
 from unifier_tokenizers.stems import StemKind
@@ -76,6 +78,9 @@ MAX_VECTOR_WORDS = 2_000_000
 """The largest number of words of a vocabulary with word vectors."""
 MAX_FITTED_IMAGES = 2000
 """The largest number of pictures for the pixels' mean and standard deviation, evenly spaced in the split."""
+MAX_FITTED_SOUNDS, LONGER = 200, 1.25
+"""The largest number of sounds from which the bands' mean and standard deviation are computed, evenly spaced in the
+split, and the ratio of the longest generated sound to the longest of these sounds."""
 LONG_CLIP = 10.0
 """Training uses random crops if the median duration of the clips is above this number of seconds."""
 CROP_SECONDS, NUM_CROPS = 6.0, 5
@@ -444,6 +449,77 @@ class AudioAugmentationConfig:
         """
         freq_shift = (self.freq_shift or 0.0) if self.freq_shift_tta else 0.0
         return audio_tta(tokenizer, self.num_crops or 1, crop=self.crop, freq_shift=freq_shift)
+
+
+@final
+@dataclass(frozen=True)
+class SpectrogramDecoderConfig:
+    """Settings of a decoder that writes the spectrogram of a spoken text."""
+
+    sample_rate: int = 8000
+    """Sounds are resampled to this rate, in Hz."""
+    win_length: float = 0.025
+    """Length of the window of a frame, in seconds."""
+    hop_length: float = 0.010
+    """Time from one frame to the next, in seconds."""
+    n_mels: int = 64
+    """Number of mel bands of a frame."""
+    reduction: int = 5
+    """Number of frames that the decoder writes per step."""
+    decoder_depth: int = 3
+    """Number of layers of the decoder."""
+    prenet_dropout: float = 0.5
+    """Dropout probability of the last frame that the decoder reads, also in prediction, as in Tacotron 2."""
+    guided_attention: float = 1.0
+    """Weight of the loss that keeps half of the decoder's attention heads near the diagonal; 0 turns it off."""
+    max_seconds: float | None = None
+    """Maximum length of a generated sound; None means 1.25 times the longest of some training sounds."""
+
+    def build(self, source: Source, tokenizer: Tokenizer, trunk: TrunkConfig) -> SpectrogramDecoderHead:
+        """Create a head, and compute the mean and the standard deviation of each band from training sounds.
+
+        A loaded or resumed run reads the numbers from the run's folder.
+
+        Args:
+            source: A data set whose targets are sounds.
+            tokenizer: The tokenizer of the texts.
+            trunk: The settings of the trunk.
+        """
+        log_mel, name = LogMel(self.sample_rate, self.win_length, self.hop_length, self.n_mels), name_of(source)
+
+        @cache
+        def measure() -> tuple[tuple[list[float], list[float]], float, float]:
+            train = readable_examples(source.split("train"), max_examples=MAX_FITTED_SOUNDS)
+            pairs = [(log_mel.spectrogram(sound), tokenizer.encode(text)) for text, sound in train]
+            frames = [spectrogram.shape[1] for spectrogram, _ in pairs]
+            tokens = sum(units.values.shape[-1] for _, units in pairs)
+            moments = spectrogram_moments([spectrogram for spectrogram, _ in pairs])
+            return moments, max(frames) * log_mel.frame_seconds, sum(frames) / tokens
+
+        mean, std = (
+            [
+                fitted(f"{name}-{key}-{k}", lambda k=k, part=part: measure()[0][part][k], source)
+                for k in range(self.n_mels)
+            ]
+            for part, key in enumerate(("mean", "std"))
+        )
+        longest = fitted(f"{name}-longest", lambda: measure()[1], source)
+        frames_per_token = fitted(f"{name}-frames", lambda: measure()[2], source)
+        return SpectrogramDecoderHead(
+            trunk.dim,
+            log_mel=log_mel,
+            mean=mean,
+            std=std,
+            max_seconds=LONGER * longest if self.max_seconds is None else self.max_seconds,
+            reduction=self.reduction,
+            steps_per_token=frames_per_token / self.reduction,
+            depth=self.decoder_depth,
+            heads=trunk.heads,
+            ffn_dim=trunk.ffn_dim,
+            dropout=trunk.dropout,
+            prenet_dropout=self.prenet_dropout,
+            guided_attention=self.guided_attention,
+        )
 
 
 @final

@@ -6,6 +6,7 @@ from .dropout import Dropout as Dropout
 from .errors import InputError as InputError
 from .image import PatchTokenizer as PatchTokenizer
 from .items import ItemTokenizer as ItemTokenizer
+from .log_mel import LogMel as LogMel
 from .mixture import Mixture as Mixture
 from .piano_roll import PianoRollTokenizer as PianoRollTokenizer
 from .pixels import PixelTokenizer as PixelTokenizer

@@ -332,7 +332,7 @@ class FrameTokenizer(AudioTokenizer):
             dim,
             tiles=Tiles(n_mels, sides, steps, math.log(POWER_FLOOR)),
             frame_step=self.hop_samples / sample_rate,
-            first_center=_fft_size(self.win_samples) / 2 / sample_rate,
+            first_center=fft_size(self.win_samples) / 2 / sample_rate,
             norm=SpectrogramNorm(normalize, n_mels, sides[1], steps[1]),
             shape=sides,
             stem=stem,
@@ -348,8 +348,8 @@ class FrameTokenizer(AudioTokenizer):
         Raises:
             InputError: If `resample` refuses the sound, for example because the sound is shorter than one FFT.
         """
-        waveform = resample(audio, self.sample_rate, _fft_size(self.win_samples))
-        mel = _mel_spectrogram(self.sample_rate, self.win_samples, self.hop_samples, self.n_mels)
+        waveform = resample(audio, self.sample_rate, fft_size(self.win_samples))
+        mel = mel_spectrogram(self.sample_rate, self.win_samples, self.hop_samples, self.n_mels)
         return mel(waveform).clamp(min=POWER_FLOOR).log()
 
     def to_plane(self, audio: Audio) -> Tensor:
@@ -461,16 +461,16 @@ def gabor_filters(sample_rate: int, win_samples: int, n_filters: int) -> Tensor:
 
 
 @lru_cache(maxsize=8)
-def _mel_spectrogram(sample_rate: int, win_samples: int, hop_samples: int, n_mels: int) -> nn.Module:
+def mel_spectrogram(sample_rate: int, win_samples: int, hop_samples: int, n_mels: int) -> nn.Module:
     # This module is not stored in the tokenizer, because `encode` must not read the tokenizer's buffers.
     from torchaudio.transforms import MelSpectrogram
 
-    n_fft = _fft_size(win_samples)
+    n_fft = fft_size(win_samples)
     return MelSpectrogram(
         sample_rate, n_fft=n_fft, win_length=win_samples, hop_length=hop_samples, n_mels=n_mels, center=False
     )
 
 
-def _fft_size(win_samples: int) -> int:
+def fft_size(win_samples: int) -> int:
     """Return the FFT size for a window: the smallest power of 2 that is at least `win_samples`."""
     return 1 << (win_samples - 1).bit_length()

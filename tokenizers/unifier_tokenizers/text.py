@@ -247,6 +247,22 @@ class Vocabulary(StoredFile):
         parts = [text] if len(text) < 1 << 16 else LONG_PART.findall(text)
         return [i for part in parts for i in self.codec.encode(part, add_special_tokens=False).ids]
 
+    def unknown_characters(self, text: str) -> list[str]:
+        """Return the characters of a text that are no entries of a vocabulary of level "character", without repeats.
+
+        Such a vocabulary encodes an unknown character as bytes. The names of extra entries in a `MarkedText` are left
+        out.
+        """
+        if isinstance(text, MarkedText):
+            for name in sorted(self.extra, key=len, reverse=True):
+                text = text.replace(name, "")
+        return [c for c in dict.fromkeys(text) if self.codec.token_to_id(c) is None]
+
+    @property
+    def characters(self) -> list[str]:
+        """The sorted entries that are single characters."""
+        return sorted(entry for entry in self.codec.get_vocab() if len(entry) == 1)
+
     def encode_start(self, text: str) -> list[int]:
         """Encode a text like `encode`. If the added space in front becomes a separate id, the id is left out."""
         ids = self.encode(text)
@@ -341,6 +357,7 @@ class SubwordTokenizer(Tokenizer):
         sentences: bool = False,
         codes: Sequence[str] = (),
         recase: bool = False,
+        known_characters: bool = False,
     ) -> None:
         """Create the tokenizer.
 
@@ -359,6 +376,8 @@ class SubwordTokenizer(Tokenizer):
             sentences: Read sequences of sentences in place of texts.
             codes: The names of extra entries, such as "<de>". If there are any, a `MarkedText` must begin with a code.
             recase: Read a text in capitals as if only its first letter were a capital (see `recased`).
+            known_characters: Refuse a text with characters that are no entries of the vocabulary. The vocabulary must
+                have the level "character".
 
         Raises:
             InputError: If the vocabulary has no entry for a code, or if the word vectors have another number.
@@ -379,6 +398,7 @@ class SubwordTokenizer(Tokenizer):
         self.encoding = PositionalEncoding(positions, dim, (length,))
         self.dropout = Dropout(dropout)
         self.begin, self.end, self.sentences, self.codes, self.recase = begin, end, sentences, tuple(codes), recase
+        self.known_characters = known_characters
         if missing := [code for code in self.codes if code not in vocabulary.extra]:
             raise InputError(f"the vocabulary has no entry {missing[0]}: learn a vocabulary with this extra entry")
 
@@ -424,6 +444,9 @@ class SubwordTokenizer(Tokenizer):
         ids = [BOS, *self.vocabulary.encode_start(raw)] if self.begin else self.vocabulary.encode(raw)
         if self.codes and ids[int(self.begin)] not in map(self.vocabulary.extra.get, self.codes):
             raise InputError(f"{raw!r:.50} has no code: begin the text with one of {', '.join(self.codes)}")
+        if self.known_characters and (unknown := self.vocabulary.unknown_characters(raw)):
+            listed, known = (" ".join(map(repr, each)) for each in (unknown, self.vocabulary.characters))
+            raise InputError(f"{raw!r:.50} has characters that no training text has: {listed}; use only {known}")
         return [*ids, EOS] if self.end else ids
 
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:

@@ -130,6 +130,8 @@ class TextReader(InputReader):
     """True if the names of extra entries of the vocabulary mean these entries (see `MarkedText`)."""
     sentences: bool = False
     """True if a text is split into its sentences (see `split_sentences`)."""
+    default_code: str = ""
+    """The name of an extra entry, such as "<theo>", that is written before a text that does not begin with "<"."""
 
     def __call__(self, path: Path) -> str:
         raise InputError(f"{path}: a text is expected, not a file; read the lines of the file")
@@ -138,6 +140,8 @@ class TextReader(InputReader):
         if isinstance(value, str) and self.sentences:
             return split_sentences(value)
         if isinstance(value, str):
+            if self.default_code and value.strip() and not value.lstrip().startswith("<"):
+                value = f"{self.default_code} {value.strip()}"
             return MarkedText(value) if self.marked else value
         if isinstance(value, tuple | list) and value and isinstance(value[0], str):
             return value

@@ -72,6 +72,7 @@ from .references import DistantReferences as DistantReferences
 from .scattered_pictures import ScatteredClothes as ScatteredClothes
 from .series_windows import SeriesWindows as SeriesWindows
 from .sound_pieces import SoundPieces as SoundPieces
+from .spoken_texts import SpokenTexts as SpokenTexts
 from .summaries import SciTLDR as SciTLDR
 from .summaries import SummaryKind as SummaryKind
 from .summaries import TextsWithSummaries as TextsWithSummaries

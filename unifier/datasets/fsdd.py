@@ -154,8 +154,9 @@ class FSDDStrings:
     """Strings of spoken digits, composed of the recordings of one speaker of FSDD.
 
     The input is an `Audio` (samples,) at 8 kHz. The target is the string of digits, such as "3755". The speaker of test
-    and the speaker of val speak in no other split. A pause of 0 to 0.3 seconds follows each digit. The pause is noise
-    as loud as the quietest part of the digit, and each digit is faded in and out, so a joint is not a click.
+    and the speaker of val speak in no other split, or all speakers speak in all splits, each with other recordings. A
+    pause of 0 to 0.3 seconds follows each digit. The pause is noise as loud as the quietest part of the digit, and each
+    digit is faded in and out, so a joint is not a click.
     """
 
     name = "fsdd_strings"
@@ -167,7 +168,7 @@ class FSDDStrings:
 
     def __init__(
         self,
-        speaker: str = SPEAKERS[0],
+        speaker: str | None = SPEAKERS[0],
         *,
         train: int = 4000,
         held_out: int = 300,
@@ -179,7 +180,7 @@ class FSDDStrings:
         """Choose the split and the number of strings.
 
         Args:
-            speaker: The speaker to test on (see `FSDD`).
+            speaker: The speaker to test on, or None for the official split (see `FSDD`).
             train: The number of strings in train.
             held_out: The number of strings in val, and in test.
             lengths: The smallest and the largest number of digits in a string.

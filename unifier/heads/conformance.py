@@ -41,7 +41,7 @@ def check_head(head: Head, targets: Sequence[Any], dim: int) -> None:
         lengths = sizes if len(set(sizes)) > 1 else [MIN_TOKENS + i for i in range(len(encoded))]
         batches = [_random_tokens(lengths, dim, fill) for fill in (0.0, 1.0)]
         same = len(set(sizes)) == 1
-        target = torch.stack(encoded) if same else pad_sequence(encoded, batch_first=True, padding_value=IGNORE_INDEX)
+        target = torch.stack(encoded) if same else _pad_targets(encoded)
         _check_loss(subject, batches, target)
         _check_predictions(subject.eval(), batches, targets)
 
@@ -57,6 +57,12 @@ def _encode(head: Head, targets: Sequence[Any]) -> list[Tensor]:
             raise ContractError(f"the second encode of target {i} gives another tensor: encode must be deterministic")
         encoded.append(first)
     return encoded
+
+
+def _pad_targets(targets: Sequence[Tensor]) -> Tensor:
+    """Return targets (..., L) with different lengths as one tensor (B, ..., L)."""
+    rows = [target.movedim(-1, 0) for target in targets]
+    return pad_sequence(rows, batch_first=True, padding_value=IGNORE_INDEX).movedim(1, -1)
 
 
 def _random_tokens(lengths: Sequence[int], dim: int, fill: float) -> Tokens:

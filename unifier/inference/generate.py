@@ -143,8 +143,8 @@ def encode_prompt(tokenizer: SubwordTokenizer, prompt: str) -> list[int]:
     if UNK in ids:
         raise InputError(f"the prompt {prompt[:50]!r} has a word that the model does not know: use other words")
     if any(BYTE_ENTRY.fullmatch(name) for name in names):
-        unknown = [repr(c) for c in dict.fromkeys(prompt) if vocabulary.codec.token_to_id(c) is None]
-        characters = " ".join(unknown[:MAX_NAMED_CHARACTERS])
+        unknown = map(repr, vocabulary.unknown_characters(prompt))
+        characters = " ".join([*unknown][:MAX_NAMED_CHARACTERS])
         raise InputError(f"the prompt has characters that the model does not know: {characters}; leave them out")
     return [BOS, *ids] if tokenizer.begin else ids
 
