@@ -1,8 +1,10 @@
 """Classification of texts, such as sentiments and topics."""
 
+from typing import Any
+
 import unifier as uf
 from unifier.datasets import create_text_dataset
-from unifier.options import ClassifierConfig, Level, TrunkConfig, learn_vocabulary, load_tokenizer, load_word_vectors
+from unifier.options import ClassifierConfig, Level, TrunkConfig, WordVectorConfig, learn_vocabulary, load_tokenizer
 
 TRUNK = TrunkConfig(depth=2, heads=4, ffn_dim=256, dropout=0.3)
 TRAINING = uf.Training(optimizer="muon", learning_rate=2e-3, precision="bf16")
@@ -16,8 +18,7 @@ def text_classification(
     vocabulary: int = 4000,
     level: Level = "bpe",
     tokenizer: str | None = None,
-    vectors: str | None = None,
-    train_vectors: bool = False,
+    words: WordVectorConfig = WordVectorConfig(),
     trunk: TrunkConfig = TRUNK,
     head: ClassifierConfig = ClassifierConfig(),
     training: uf.Training = TRAINING,
@@ -32,23 +33,23 @@ def text_classification(
         vocabulary: Number of subwords in the vocabulary; with start=RUN, the vocabulary of the trained model is used.
         level: Kind of subword: bpe, wordpiece, unigram, word, character or byte.
         tokenizer: Pretrained vocabulary and embeddings, as hf:MODEL; None means a learned vocabulary.
-        vectors: Word vectors: glove in the data folder, a text file, or ARRAY.npz,WORDS.txt; all words are known then.
-        train_vectors: Train the word vectors, too.
     """
     source = create_text_dataset(data, text=text, label=label)
-    if train_vectors and vectors is None:
-        raise uf.InputError("train_vectors=true: only vectors=FILE gives word vectors; leave it out")
-    if vectors is not None:
+    options: dict[str, Any] = {"positions": trunk.input_positions, "dropout": trunk.dropout}
+    if words.vectors is not None:
         if tokenizer is not None or level != "bpe" or vocabulary != 4000:
             raise uf.InputError(
-                f"vectors={vectors}: the vocabulary is the words of the vectors; leave out tokenizer, level, vocabulary"
+                f"vectors={words.vectors}: the vocabulary is the words of the vectors; leave out tokenizer, level and "
+                "vocabulary"
             )
-        embedder = load_word_vectors(source.name, source, vectors, trunk, training, learned=train_vectors)
+        subwords, vectors = words.load(source.name, source, training)
+        fixed = not words.train_vectors
+        embedder = uf.SubwordTokenizer(subwords, trunk.dim, vectors=vectors, freeze_vectors=fixed, **options)
     elif tokenizer is not None:
         embedder = load_tokenizer(tokenizer, trunk)
     else:
         subwords = learn_vocabulary(source.name, source, vocabulary, training, level=level)
-        embedder = uf.SubwordTokenizer(subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
+        embedder = uf.SubwordTokenizer(subwords, trunk.dim, **options)
     task = uf.Task(source, embedder, head.build(source, trunk.dim, class_token=tokenizer is not None))
     return uf.Experiment(trunk.build(), {source.name: task}, training.sized_for(source, source.name))
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from itertools import chain
+from pathlib import Path
 from typing import Any, Literal, final
 
 from torch import Tensor, nn
@@ -30,6 +31,7 @@ from unifier.datasets.language_pairs import LanguagePairs, language_codes
 from unifier.datasets.multi30k import MULTI30K_LANGUAGES, Multi30k
 from unifier.datasets.parallel_text import ParallelText, Texts, WithExtraPairs
 from unifier.experiment import Task, Training, fitted
+from unifier.files import print_status
 from unifier.heads.classification import ClassificationHead, Pooling, TaggingHead
 from unifier.heads.masked_language_modeling import MASK, MaskedLanguageModelingHead, Teacher
 from unifier.heads.masked_reconstruction import MaskedReconstructionHead
@@ -38,6 +40,8 @@ from unifier.heads.replaced_token_detection import ReplacedTokenDetectionHead
 from unifier.heads.spectrogram_decoder import SpectrogramDecoderHead, spectrogram_moments
 from unifier.heads.transformer_decoder import TranslationHead
 from unifier.models.folder import find_model, read_model, read_vocabulary
+from unifier.models.hub import HUB
+from unifier.models.word_table import read_word_table
 from unifier.nn.experts import BALANCE_WEIGHT
 from unifier.objectives.masked_patches import MaskedPatches
 from unifier.objectives.masked_spans import MaskedSpans
@@ -58,6 +62,7 @@ from unifier_tokenizers import (
     WaveformTokenizer,
     WordTokenizer,
     load_vectors,
+    match_vectors,
     vector_words,
 )
 from unifier_tokenizers.audio import AudioTokenizer
@@ -595,7 +600,7 @@ class MaskedTextConfig:
             training = replace(training, start=self.teacher, start_tokenizers=True)  # The vocabularies must be equal.
         options: dict[str, Any] = {"positions": trunk.input_positions, "dropout": trunk.dropout}
         if residues:
-            subwords = learn_word_vocabulary(source, name, self.vocabulary, training, characters=True, extra=(MASK,))
+            subwords = learn_word_vocabulary(source, name, self.vocabulary, training, level="character", extra=(MASK,))
             tokenizer = WordTokenizer(
                 subwords, trunk.dim, split="characters", letters=0, lowercase=False, word_dropout=0.0, **options
             )
@@ -843,44 +848,71 @@ class DecoderConfig:
         }
 
 
-def load_word_vectors(
-    name: str, source: Source, files: str, trunk: TrunkConfig, training: Training, *, learned: bool = False
-) -> SubwordTokenizer:
-    """Create a tokenizer of words whose embeddings are given word vectors.
+@final
+@dataclass(frozen=True)
+class WordVectorConfig:
+    """Settings of word vectors, which replace the learned embeddings of words."""
 
-    The vocabulary contains all words of the training inputs and of the vectors, in lower case if the vectors contain no
-    capital letters. A loaded or resumed run reads the vocabulary from the run's folder.
+    vectors: str | None = None
+    """Word vectors: glove in the data folder, a run of word_vectors, a text file, or ARRAY.npz,WORDS.txt."""
+    train_vectors: bool = False
+    """Train the word vectors, too."""
 
-    Args:
-        name: The name under which the run stores the vocabulary.
-        source: The texts.
-        files: The files of the vectors (see `load_vectors`), or "glove" for the data folder word_vectors.
-        trunk: The settings of the trunk.
-        training: The setting `bad_examples`.
-        learned: Train the vectors, too.
-    """
-    if files == "glove":
-        folder = data_folder("word_vectors")
-        files = f"{folder / 'glove_100d_20k.npz'},{folder / 'glove_words.txt'}"
+    def __post_init__(self) -> None:
+        if self.train_vectors and self.vectors is None:
+            raise InputError("train_vectors=true: only vectors=FILE gives word vectors; leave it out")
 
-    def learn() -> Vocabulary:
-        words = vector_words(files)
-        train = readable_examples(
-            source.split("train"), bad_examples=training.bad_examples, max_examples=MAX_VOCABULARY_TEXTS
-        )
-        texts = chain((example.input for example in train), words)
-        lowercase = all(word == word.lower() for word in words)
-        return Vocabulary.fit(texts, size=MAX_VECTOR_WORDS, level="word", lowercase=lowercase)
+    def load(self, name: str, source: Source, training: Training) -> tuple[Vocabulary, Tensor]:
+        """Return a vocabulary of words with their vectors (V, E), and print the share of words that have a vector.
 
-    vocabulary = fitted(name, learn, source)
-    return SubwordTokenizer(
-        vocabulary,
-        trunk.dim,
-        positions=trunk.input_positions,
-        dropout=trunk.dropout,
-        vectors=load_vectors(files, vocabulary),
-        freeze_vectors=not learned,
-    )
+        The vocabulary contains all words of the training inputs and of the vectors, in lower case if the vectors
+        contain no capital letters. Words without a vector get random vectors. A loaded or resumed run reads the
+        vocabulary and the share from the run's folder.
+
+        Args:
+            name: The name under which the run stores the vocabulary. The share is stored as "<name>-coverage".
+            source: The texts, or sequences of words.
+            training: The setting `bad_examples`.
+
+        Raises:
+            InputError: The vectors cannot be read, or none of them belongs to a word of the vocabulary.
+        """
+        assert self.vectors is not None
+        files, trained = self.vectors, dict[str, Tensor]()
+        if files == "glove":
+            folder = data_folder("word_vectors")
+            files = f"{folder / 'glove_100d_20k.npz'},{folder / 'glove_words.txt'}"
+        elif files.startswith(HUB) or Path(files).is_dir():
+            trained |= read_word_table(find_model(files))
+        words = [*trained] or vector_words(files)
+
+        def texts() -> Iterator[str]:
+            train = readable_examples(
+                source.split("train"), bad_examples=training.bad_examples, max_examples=MAX_VOCABULARY_TEXTS
+            )
+            return (" ".join(_texts_of(example.input)) for example in train)
+
+        def learn() -> Vocabulary:
+            lowercase = all(word == word.lower() for word in words)
+            return Vocabulary.fit(chain(texts(), words), size=MAX_VECTOR_WORDS, level="word", lowercase=lowercase)
+
+        def cover() -> float:
+            counts, known = count_words(vocabulary, texts()), {*words}
+            has_vector = Tensor([token in known for token in vocabulary.tokens(range(len(vocabulary)))]).bool()
+            occurs = counts > 0
+            share, different = (
+                100 * float(part[has_vector].sum() / part.sum()) for part in (counts.double(), occurs.double())
+            )
+            print_status(
+                f"{name}: vectors={self.vectors} have {share:.1f} % of the words of train, "
+                f"and {different:.1f} % of its {int(occurs.sum()):,} different words"
+            )
+            return share
+
+        vocabulary = fitted(name, learn, source)
+        fitted(f"{name}-coverage", cover, source)
+        table = match_vectors(trained, vocabulary, files) if trained else load_vectors(files, vocabulary)
+        return vocabulary, table
 
 
 def learn_vocabulary(
@@ -992,9 +1024,9 @@ def _texts_of(part: str | Sequence[str] | Mapping[str, str]) -> Iterable[str]:
 
 
 def learn_word_vocabulary(
-    source: Source, name: str, size: int, training: Training, *, characters: bool = False, extra: Sequence[str] = ()
+    source: Source, name: str, size: int, training: Training, *, level: Level = "bpe", extra: Sequence[str] = ()
 ) -> Vocabulary:
-    """Learn the subwords of texts or sequences of words, in lower case, or the characters of texts.
+    """Learn the subwords of texts or sequences of words, in lower case, or the characters of texts with their case.
 
     The vocabulary of a trained model is taken over as in `learn_vocabulary`. A loaded or resumed run reads the
     vocabulary from the run's folder.
@@ -1004,7 +1036,7 @@ def learn_word_vocabulary(
         name: The name under which the run stores the vocabulary.
         size: The maximum number of entries of the vocabulary.
         training: The settings `start`, `start_tokenizers` and `bad_examples`.
-        characters: Learn the characters of the inputs, with their case.
+        level: The kind of subword. Only "character" keeps the case.
         extra: The names of extra entries, such as "<mask>".
     """
 
@@ -1014,9 +1046,9 @@ def learn_word_vocabulary(
         train = readable_examples(
             source.split("train"), bad_examples=training.bad_examples, max_examples=MAX_VOCABULARY_TEXTS
         )
-        if characters:
-            return Vocabulary.fit((example.input for example in train), size=size, level="character", extra=extra)
+        if level == "character":
+            return Vocabulary.fit((example.input for example in train), size=size, level=level, extra=extra)
         texts = (" ".join(_texts_of(example.input)) for example in train)
-        return Vocabulary.fit(map(str.lower, texts), size=size, extra=extra)
+        return Vocabulary.fit(map(str.lower, texts), size=size, level=level, extra=extra)
 
     return fitted(name, learn, source)

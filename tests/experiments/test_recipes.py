@@ -220,6 +220,8 @@ def test_language_model_reads_learned_positions(tmp_path: Path) -> None:
         ("speech_recognition", {"train": 0}, "train=0"),
         ("text_classification", {"train_vectors": True}, "train_vectors"),
         ("text_classification", {"vectors": "glove", "level": "word"}, "level"),
+        ("token_classification", {"vectors": "glove", "level": "word"}, "level"),
+        ("token_classification", {"data": "protein_ss", "level": "word"}, "level"),
     ],
     ids=str,
 )

@@ -4,11 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
-from unifier import load
+from tests.experiments.test_recipes import build, only_task
+from tests.small_models import save_model
+from unifier import Comparison, load
 from unifier.cli import main
+from unifier.config import list_experiments
 from unifier.datasets import TextFile, WordVectorTexts
-from unifier_tokenizers import InputError
+from unifier.models.word_table import read_word_table
+from unifier.trials.plan import plan_trials
+from unifier_tokenizers import InputError, SubwordTokenizer, WordTokenizer
 
 JUDGMENTS = {
     "simlex999.txt": "# Words\nking\tqueen\t9\nking\tapple\t1\nman\twoman\t8\n",
@@ -53,7 +59,7 @@ def test_texts_train_and_judgments_test(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-def test_recipe_trains_and_answers_neighbors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recipe_trains_and_its_table_starts_other_recipes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path)
     settings = [f"data={path}", "words=8", "dim=8", "steps=30", "learning_rate=0.05", "num_validations=1"]
     options = ["--data", str(tmp_path), "--out", str(tmp_path), "--track", "off"]
@@ -65,6 +71,44 @@ def test_recipe_trains_and_answers_neighbors(tmp_path: Path, capsys: pytest.Capt
     assert main(["neighbors", str(run), "king", "--count", "3"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + 3
     assert main(["run", "word_vectors", "data=", *options]) == 2
+
+    table = tmp_path / "kings.csv"
+    table.write_text(
+        "text,label\n" + "".join(f"the {word} zebra,{k % 2}\n" for k, word in enumerate(["king", "Queen"] * 20))
+    )
+    sentences = tmp_path / "kings.conll"
+    sentences.write_text("The O\nking B-ruler\nzebra O\n\n" * 40)
+    folder = str(run / "model")
+    for recipe, data in (("text_classification", table), ("token_classification", sentences)):
+        for trained in (False, True):
+            tokenizer = only_task(
+                build(recipe, data=str(data), dim=16, heads=2, vectors=folder, train_vectors=trained)
+            ).tokenizer
+            assert isinstance(tokenizer, SubwordTokenizer | WordTokenizer)
+            assert isinstance(tokenizer.project, torch.nn.Linear)
+            assert tokenizer.embedding.weight.requires_grad == trained
+            learned = load(run).tasks["word_vectors"].tokenizer
+            assert isinstance(learned, SubwordTokenizer)
+            (row,), (own,) = tokenizer.vocabulary.encode("king"), learned.vocabulary.encode("king")
+            cosine = torch.nn.functional.cosine_similarity(
+                tokenizer.embedding.weight[row], learned.embedding.weight[own], 0
+            )
+            assert cosine.item() == pytest.approx(1)
+            assert "66.7 % of the words of train" in capsys.readouterr().out
+
+
+def test_table_of_a_model_without_words_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="word_vectors"):
+        read_word_table(Path(save_model(tmp_path, "picture")))
+
+
+def test_study_needs_a_run_for_its_own_tables() -> None:
+    study = list_experiments(Path(__file__).parents[2] / "experiments" / "word_vectors_study.py")["word_vectors_study"]
+    with pytest.raises(InputError, match="own"):
+        study()
+    comparison = study(own="runs/word_vectors/RUN")
+    assert isinstance(comparison, Comparison)
+    assert len([*plan_trials(comparison)]) == 5 * 2 * 3
 
 
 @pytest.mark.slow

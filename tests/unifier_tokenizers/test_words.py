@@ -21,6 +21,20 @@ def test_word_tokenizer_keeps_the_contract(vocabulary: Vocabulary, split: WordSp
     check_tokenizer(tokenizer, [*TEXTS, ("one", "word", "é" * 40, "\N{DNA DOUBLE HELIX}")])
 
 
+@pytest.mark.parametrize("width", [12, 5])
+def test_given_vectors_replace_the_embedding(vocabulary: Vocabulary, width: int) -> None:
+    vectors = torch.randn(len(vocabulary), width)
+    tokenizer = WordTokenizer(vocabulary, 12, letters=0, positions="none", vectors=vectors)
+    check_tokenizer(tokenizer, TEXTS)
+    ids = vocabulary.encode("gene")
+    expected = tokenizer.project(vectors[ids].sum(0)) * (12 / len(ids)) ** 0.5
+    torch.testing.assert_close(tokenizer(["gene"])[:, 0], expected)
+    assert not tokenizer.embedding.weight.requires_grad
+    assert WordTokenizer(vocabulary, 12, vectors=vectors, freeze_vectors=False).embedding.weight.requires_grad
+    with pytest.raises(InputError, match="3 word vectors"):
+        WordTokenizer(vocabulary, 12, vectors=vectors[:3])
+
+
 def test_words_of_a_text_become_tokens(vocabulary: Vocabulary) -> None:
     tokenizer = WordTokenizer(vocabulary, 8)
     assert tokenizer.words("APC2, of 'em") == ["APC2", ",", "of", "'", "em"]

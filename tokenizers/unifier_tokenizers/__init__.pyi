@@ -22,6 +22,7 @@ from .text import SubwordTokenizer as SubwordTokenizer
 from .text import TextPiece as TextPiece
 from .text import Vocabulary as Vocabulary
 from .text import load_vectors as load_vectors
+from .text import match_vectors as match_vectors
 from .text import vector_words as vector_words
 from .tokenizer import Tokenizer as Tokenizer
 from .tokens import NO_POSITION as NO_POSITION

@@ -384,17 +384,7 @@ class SubwordTokenizer(Tokenizer):
         """
         super().__init__(dim)
         self.vocabulary = vocabulary
-        self.embedding = nn.Embedding(len(vocabulary), dim)
-        nn.init.normal_(self.embedding.weight, std=dim**-0.5)
-        self.project = nn.Identity()
-        if vectors is not None:
-            if vectors.shape[0] != len(vocabulary):
-                raise InputError(
-                    f"{vectors.shape[0]} word vectors for a vocabulary of {len(vocabulary)} entries: give one per entry"
-                )
-            self.embedding = nn.Embedding.from_pretrained(vectors.float(), freeze=freeze_vectors)
-            if vectors.shape[1] != dim:
-                self.project = nn.Linear(vectors.shape[1], dim, bias=False)
+        self.embedding, self.project = embed_vocabulary(vocabulary, dim, vectors, freeze_vectors)
         self.encoding = PositionalEncoding(positions, dim, (length,))
         self.dropout = Dropout(dropout)
         self.begin, self.end, self.sentences, self.codes, self.recase = begin, end, sentences, tuple(codes), recase
@@ -459,34 +449,80 @@ class SubwordTokenizer(Tokenizer):
         return torch.tensor(self.vocabulary.word_ids(units.values.tolist())).float()[None]
 
 
+def embed_vocabulary(
+    vocabulary: Vocabulary, dim: int, vectors: Tensor | None, freeze: bool
+) -> tuple[nn.Embedding, nn.Module]:
+    """Create the embedding of a vocabulary, and the layer that maps its rows to the width of the tokens.
+
+    Args:
+        vocabulary: The vocabulary with V entries.
+        dim: D, the width of the tokens.
+        vectors: The rows (V, E) of the embedding, or None for random rows of the width D.
+        freeze: Do not train the given vectors.
+
+    Raises:
+        InputError: The number of vectors is not V.
+    """
+    if vectors is None:
+        embedding = nn.Embedding(len(vocabulary), dim)
+        nn.init.normal_(embedding.weight, std=dim**-0.5)
+        return embedding, nn.Identity()
+    if vectors.shape[0] != len(vocabulary):
+        raise InputError(
+            f"{vectors.shape[0]} word vectors for a vocabulary of {len(vocabulary)} entries: give one per entry"
+        )
+    embedding = nn.Embedding.from_pretrained(vectors.float(), freeze=freeze)
+    return embedding, nn.Identity() if vectors.shape[1] == dim else nn.Linear(vectors.shape[1], dim, bias=False)
+
+
 def load_vectors(path: str | Path, vocabulary: Vocabulary) -> Tensor:
     """Read word vectors from a text file in the format of word2vec or GloVe, or from an array with a list of words.
 
     Each line of a text file contains a word and its E numbers. An array and its words are two files, "ARRAY,WORDS": a
-    NumPy file (.npz or .npy) with the vectors (W, E), and a text file with one word per line. Entries of the vocabulary
-    that are missing in the file get random vectors from a normal distribution.
+    NumPy file (.npz or .npy) with the vectors (W, E), and a text file with one word per line.
+
+    Returns:
+        The vectors (V, E) of the vocabulary (see `match_vectors`).
+
+    Raises:
+        InputError: If a file is missing or malformed, or if no word of the file is in the vocabulary.
+    """
+    wanted = {*vocabulary.tokens(range(len(vocabulary)))}
+    array, comma, words = str(path).partition(",")
+    vectors = _read_vector_array(array, words, wanted) if comma else _read_vector_lines(path, wanted)
+    return match_vectors(vectors, vocabulary, str(path))
+
+
+def match_vectors(vectors: Mapping[str, Tensor], vocabulary: Vocabulary, origin: str) -> Tensor:
+    """Return a vector for each entry of a vocabulary, given the vectors (E,) of words.
+
+    Entries without a given vector get random vectors from a normal distribution.
+
+    Args:
+        vectors: The vector of each word. Words that are not in the vocabulary are left out.
+        vocabulary: The vocabulary with V entries.
+        origin: The file or the model of the vectors, for messages.
 
     Returns:
         The vectors (V, E), scaled to a root mean square of E**-0.5.
 
     Raises:
-        InputError: If a file is missing or malformed, or if no word of the file is in the vocabulary.
+        InputError: If no word is in the vocabulary, or if the vectors cannot be scaled.
     """
     # A subword at the start of a word and the same subword inside a word are two entries with the same text.
     entries = defaultdict[str, list[int]](list)
     for i, token in enumerate(vocabulary.tokens(range(len(vocabulary)))):
         entries[token].append(i)
-    array, comma, words = str(path).partition(",")
-    vectors = _read_vector_array(array, words, entries) if comma else _read_vector_lines(path, entries)
+    vectors = {word: vector for word, vector in vectors.items() if word in entries}
     if not vectors:
         raise InputError(
-            f"{path}: no word of this file is in the vocabulary: give word vectors for the language of the texts"
+            f"{origin}: no word of these vectors is in the vocabulary: give word vectors for the language of the texts"
         )
     width = len(next(iter(vectors.values())))
     table = torch.randn(len(vocabulary), width, generator=torch.Generator().manual_seed(0))
     root_mean_square = torch.stack(list(vectors.values())).square().mean().sqrt()
     if not 0 < root_mean_square < math.inf:
-        raise InputError(f"{path}: its vectors have a root mean square of {root_mean_square:g}; correct the numbers")
+        raise InputError(f"{origin}: its vectors have a root mean square of {root_mean_square:g}; correct the numbers")
     for word, vector in vectors.items():
         table[entries[word]] = vector / root_mean_square
     return table * width**-0.5

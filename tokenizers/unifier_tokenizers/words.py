@@ -13,7 +13,7 @@ from unifier_tokenizers.dropout import Dropout
 from unifier_tokenizers.errors import InputError, check_choice, check_fraction
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
 from unifier_tokenizers.shares import drawn_shape, own_rows
-from unifier_tokenizers.text import PAD, WORD_START, MarkedText, Vocabulary
+from unifier_tokenizers.text import PAD, WORD_START, MarkedText, Vocabulary, embed_vocabulary
 from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import Units
 
@@ -34,8 +34,9 @@ class WordTokenizer(Tokenizer):
     """Tokenizer that turns each word of a text into one token, so each token can have a label.
 
     An example is a text or a sequence of words. A token is the sum of the embeddings of the word's subwords, plus the
-    features of its letters, plus the encoding of its position. The features of the letters are the maximum over a
-    convolution (Ma and Hovy 2016, section 2.1). The letters are the UTF-8 bytes at both ends of the word.
+    features of its letters, plus the encoding of its position. Given word vectors replace random embeddings. The
+    features of the letters are the maximum over a convolution (Ma and Hovy 2016, section 2.1). The letters are the
+    UTF-8 bytes at both ends of the word.
 
     The values are ids (8 + letters, N) at positions (1, N). The first 8 rows are the subwords of each word, and the
     remaining rows are 1 plus its bytes. The remaining entries are 0.
@@ -55,6 +56,8 @@ class WordTokenizer(Tokenizer):
         positions: PositionKind = "sinusoid",
         length: int = 512,
         dropout: float = 0.0,
+        vectors: Tensor | None = None,
+        freeze_vectors: bool = True,
     ) -> None:
         """Create the tokenizer.
 
@@ -69,6 +72,12 @@ class WordTokenizer(Tokenizer):
             positions: The kind of positional encoding.
             length: The maximum number of words of a text, for positions="learned" only.
             dropout: The probability of dropping an entry of a token.
+            vectors: Embeddings (V, E) that replace random embeddings. If E is not D, a linear layer from E to D is
+                learned.
+            freeze_vectors: False trains the vectors, too.
+
+        Raises:
+            InputError: If a setting is out of its range, or if the number of vectors is not V.
         """
         super().__init__(dim)
         if letters < 0:
@@ -76,8 +85,7 @@ class WordTokenizer(Tokenizer):
         self.vocabulary, self.letters, self.lowercase = vocabulary, letters, lowercase
         self.split = check_choice("split", split, get_args(WordSplit))
         self.word_dropout = check_fraction("word_dropout", word_dropout)
-        self.embedding = nn.Embedding(len(vocabulary), dim)
-        nn.init.normal_(self.embedding.weight, std=dim**-0.5)
+        self.embedding, self.project = embed_vocabulary(vocabulary, dim, vectors, freeze_vectors)
         self.letter_embedding = nn.Embedding(257, LETTER_DIM, padding_idx=0) if letters else None
         self.letter_features = nn.Linear(LETTER_WINDOW * LETTER_DIM, dim) if letters else None
         self.encoding = PositionalEncoding(positions, dim, (length,))
@@ -129,7 +137,7 @@ class WordTokenizer(Tokenizer):
         is_piece = (pieces != PAD)[..., None]
         vectors = self.embedding(pieces)
         counts = is_piece.sum(2).clamp(min=1)
-        columns = (vectors * is_piece.to(vectors.dtype)).sum(2) * (self.dim / counts).sqrt()
+        columns = self.project((vectors * is_piece.to(vectors.dtype)).sum(2)) * (self.dim / counts).sqrt()
         if self.training and self.word_dropout:
             shape = drawn_shape(columns[..., :1].shape)
             drawn = own_rows(torch.rand(shape, dtype=columns.dtype, device=columns.device))
