@@ -394,6 +394,12 @@ def _add_predict(predict: argparse.ArgumentParser) -> None:
     predict.add_argument(
         "--masks", metavar="DIR", type=Path, help="write a mask (PNG) per picture, if the model gives classes to pixels"
     )
+    predict.add_argument(
+        "--sounds",
+        metavar="DIR",
+        type=Path,
+        help="the folder for the sound (WAV) of each text, if the model speaks (default: generated)",
+    )
     _add_bad_inputs(predict)
     predict.set_defaults(act=act_predict)
 
@@ -702,7 +708,9 @@ def act_predict(options: argparse.Namespace) -> None:
     from unifier.inference.predict import PredictionOptions, open_output, write_predictions
 
     _write_utf8()
-    output = PredictionOptions(options.format, options.top_k, options.bad_inputs, options.attention, options.masks)
+    output = PredictionOptions(
+        options.format, options.top_k, options.bad_inputs, options.attention, options.masks, options.sounds
+    )
     model = _open_model(options)
     task = model.choose_task(options.task)
     with open_output(options.out) as out:

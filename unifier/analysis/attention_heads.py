@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from unifier.heads.spectrogram_decoder import SpectrogramDecoderHead
 from unifier.heads.text_generation import AttentiveTextHead
 from unifier.network import TaskModules
 from unifier.nn.attention import Attention
@@ -118,6 +119,9 @@ def attention_of_heads(
         names["trunk"] = tokenizer.vocabulary.tokens(units.values.tolist())
     with recorded_attention(layers) as recorded:
         output = head.run_trunk(trunk, tokens)
+        if isinstance(head, SpectrogramDecoderHead):
+            (speech,) = head.predict(output)  # The second pass records the attention of all steps.
+            head.teacher_forced(output, speech.spectrogram[None].to(output.matrix.device))
         if isinstance(head, AttentiveTextHead):
             ids = head.vocabulary.encode(text) if text else []
             head.alignment(output, torch.tensor([ids], dtype=torch.long, device=tokens.matrix.device))

@@ -132,6 +132,8 @@ class TextReader(InputReader):
     """True if a text is split into its sentences (see `split_sentences`)."""
     default_code: str = ""
     """The name of an extra entry, such as "<theo>", that is written before a text that does not begin with "<"."""
+    direct: bool = False
+    """True if commands accept a text in place of a file."""
 
     def __call__(self, path: Path) -> str:
         raise InputError(f"{path}: a text is expected, not a file; read the lines of the file")

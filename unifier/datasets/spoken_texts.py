@@ -25,7 +25,8 @@ class SpokenTexts:
         self._source = source
         self.speakers = source.speakers if isinstance(source, FSDDStrings) else ()
         self.codes = tuple(map(speaker_code, self.speakers))
-        self.reader = TextReader(marked=bool(self.codes), default_code=self.codes[0] if self.codes else "")
+        default = self.codes[0] if self.codes else ""
+        self.reader = TextReader(marked=bool(self.codes), default_code=default, direct=True)
 
     def split(self, name: SplitName) -> Examples[int]:
         """Return the texts of one split."""

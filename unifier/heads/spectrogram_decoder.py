@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple, final
 
 import numpy as np
@@ -86,11 +85,10 @@ class PreNet(nn.Module):
 class PostNet(nn.Module):
     """Convolutions that correct a spectrogram from the frames before and after (Shen et al. 2018, section 2.2)."""
 
-    def __init__(self, bands: int, width: int, dropout: float) -> None:
+    def __init__(self, bands: int, dropout: float) -> None:
         super().__init__()
-        sizes = [bands, *[width] * (NUM_CONVOLUTIONS - 1), bands]
         self.layers = nn.ModuleList(
-            nn.Conv1d(size, following, KERNEL_SIZE, padding=KERNEL_SIZE // 2) for size, following in pairwise(sizes)
+            nn.Conv1d(bands, bands, KERNEL_SIZE, padding=KERNEL_SIZE // 2) for _ in range(NUM_CONVOLUTIONS)
         )
         self.dropout = Dropout(dropout)
         init_weights(self)
@@ -118,7 +116,7 @@ class SpectrogramDecoderHead(SummedHead):
     of each layer near the diagonal, because a text is spoken from its first to its last token.
     """
 
-    lower_is_better = frozenset({"mcd", "seconds_error", "unfinished"})
+    lower_is_better = frozenset({"mcd_sl", "mcd", "seconds_error", "unfinished"})
     max_score = None
     task_tag = "text-to-speech"
 
@@ -191,7 +189,7 @@ class SpectrogramDecoderHead(SummedHead):
         )
         self.norm = LayerNorm(dim) if norm == "pre" else nn.Identity()
         self.frames, self.end = nn.Linear(dim, reduction * bands), nn.Linear(dim, 1)
-        self.postnet = PostNet(bands, dim, dropout)
+        self.postnet = PostNet(bands, dropout)
 
     def encode(self, target: object) -> Tensor:
         """Return the log-mel spectrogram (F, frames) of an `Audio`."""
@@ -306,21 +304,24 @@ class SpectrogramDecoderHead(SummedHead):
         return self.log_mel.sound(speech.spectrogram)
 
     def statistics(self, predictions: Sequence[Speech], targets: Sequence[Audio]) -> NDArray[np.float64]:
-        """Return the statistics (n, 6) of n sounds.
+        """Return the statistics (n, 7) of n sounds.
 
-        The columns are 1, the mel-cepstral distortion, the error of the length in seconds, 1 for a sound without an
-        end, the steps that attend to an earlier token than the step before, and the steps after the first.
+        The columns are 1, the mel-cepstral distortion times the ratio of the lengths, the distortion alone, the error
+        of the length in seconds, and 1 for a sound without an end. Then follow the steps that attend to an earlier
+        token than the step before, and the steps after the first.
         """
         rows = list[list[float]]()
         for speech, target in zip(predictions, targets, strict=True):
             true = self.encode(target)
-            difference = speech.spectrogram.shape[1] - true.shape[1]
+            shorter, longer = sorted((speech.spectrogram.shape[1], true.shape[1]))
+            distortion = cepstral_distortion(speech.spectrogram.numpy(), true.numpy())
             path = speech.attention.argmax(1)
             rows.append(
                 [
                     1.0,
-                    cepstral_distortion(speech.spectrogram.numpy(), true.numpy()),
-                    abs(difference) * self.log_mel.frame_seconds,
+                    distortion * longer / shorter,
+                    distortion,
+                    (longer - shorter) * self.log_mel.frame_seconds,
                     float(not speech.ended),
                     int((path[1:] < path[:-1]).sum()),
                     len(path) - 1,
@@ -329,16 +330,19 @@ class SpectrogramDecoderHead(SummedHead):
         return np.array(rows)
 
     def metrics_of(self, total: NDArray[np.float64]) -> dict[str, float]:
-        """Return the metrics: the mel-cepstral distortion after time warping in dB comes first.
+        """Return the metrics.
 
-        Then follow the mean error of the length in seconds, the sounds without an end in percent, and the steps whose
-        attention does not move back in percent.
+        "mcd" is the mel-cepstral distortion after time warping, in dB. Time warping hides a wrong length, so "mcd_sl"
+        is the distortion times the ratio of the longer to the shorter sound (MCD-DTW-SL, Chen et al. 2022).
+        "seconds_error" is the mean error of the length. "unfinished" is the share of sounds without an end, and
+        "monotonic" is the share of steps whose attention does not move back, in percent.
         """
         return {
-            "mcd": float(total[1] / total[0]),
-            "seconds_error": float(total[2] / total[0]),
-            "unfinished": percent(total[3], total[0]),
-            "monotonic": 100 - percent(total[4], total[5]),
+            "mcd_sl": float(total[1] / total[0]),
+            "mcd": float(total[2] / total[0]),
+            "seconds_error": float(total[3] / total[0]),
+            "unfinished": percent(total[4], total[0]),
+            "monotonic": 100 - percent(total[5], total[6]),
         }
 
     def example_score(self, prediction: Speech, target: Audio) -> tuple[float, float]:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unifier.data.audio_files import AUDIO_SUFFIXES
+from unifier.data.audio_files import AUDIO_SUFFIXES, read_audio
 from unifier.data.image_files import IMAGE_SUFFIXES
 from unifier.data.inputs import AudioReader, ImageReader, InputReader, MixtureReader, SeriesReader, TextReader
 from unifier.data.readers import parse_number
@@ -34,6 +34,7 @@ from unifier.heads.regression import RegressionHead
 from unifier.heads.score_intervals import score_intervals, wilson_interval
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.sentence_selection import SentenceSelectionHead, SummaryTarget, split_sentences
+from unifier.heads.spectrogram_decoder import SpectrogramDecoderHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import TokenClassificationHead
 from unifier.inference.inputs import Input, is_table, read_inputs
@@ -174,6 +175,8 @@ def evaluate(
         examples = _read_questions(Path(data), answers)
     elif isinstance(part.head, TextGenerationHead | SentenceSelectionHead) and isinstance(part.reader, TextReader):
         examples = _read_pairs(data, languages)
+    elif isinstance(part.head, SpectrogramDecoderHead):
+        examples = _read_spoken_texts(data, part.reader)
     elif isinstance(part.head, SegmentationHead):
         examples = _read_masked_pictures(Path(data), part.head)
     elif isinstance(part.head, DetectionHead):
@@ -246,6 +249,8 @@ def parse_target(head: Head, example: Input) -> Any:
     target: Any = cell.strip()
     if isinstance(head, SegmentationHead):
         target = read_mask(Path(cell), len(head.labels))
+    elif isinstance(head, SpectrogramDecoderHead):
+        target = read_audio(Path(cell))
     elif isinstance(head, TokenClassificationHead):
         target = cell.split()
     elif isinstance(head, SentenceSelectionHead):
@@ -309,6 +314,21 @@ def _read_questions(path: Path, kind: AnswerKind) -> Iterator[Input]:
         except InputError as error:
             value, target = error, None
         yield Input(row.question, row.place, value, {LABEL: target})
+
+
+def _read_spoken_texts(data: str, reader: InputReader) -> Iterator[Input]:
+    """Return the rows of a table with texts. The cell `label` contains the path of the recorded sound."""
+    if not is_table(data):
+        raise InputError(
+            f"{data}: give a table (.csv or .tsv) with the columns text and {LABEL}, the path of the sound"
+        )
+
+    def inputs() -> Iterator[Input]:
+        for each in read_inputs([data], reader, (LABEL,)):
+            if isinstance(each, Input):
+                yield each._replace(cells={LABEL: str(Path(data).parent / each.cells[LABEL])})
+
+    return inputs()
 
 
 def _read_labeled_words(data: str, head: Head) -> Iterator[Input]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import final
 
 import numpy as np
-import soundfile
 import torch
 from numpy.typing import NDArray
 from PIL import Image
@@ -23,8 +22,9 @@ from unifier.heads.multi_label_next import MultiLabelNextHead
 from unifier.inference.evaluate import check_output_folder
 from unifier.inference.generate import GenerationOptions
 from unifier.inference.model import Model
+from unifier.inference.sound_folder import write_sound
 from unifier.inference.stream import encode_input
-from unifier_tokenizers import Audio, InputError, PianoRollTokenizer, PixelTokenizer, SampleTokenizer, VoiceTokenizer
+from unifier_tokenizers import InputError, PianoRollTokenizer, PixelTokenizer, SampleTokenizer, VoiceTokenizer
 from unifier_tokenizers.errors import one_line
 from unifier_tokenizers.voices import BEGIN_PIECE
 
@@ -96,7 +96,7 @@ def generate_files(
         sounds = _generate_codes(model, task, given, options, generators)
         files.out.mkdir(parents=True, exist_ok=True)
         for path, codes in zip(paths, sounds, strict=True):
-            yield _write_sound(path, tokenizer.to_sound(codes))
+            yield write_sound(path.with_suffix(".wav"), tokenizer.to_sound(codes))
         return
     if isinstance(tokenizer, VoiceTokenizer):
         tunes = _generate_voices(model, task, given, options, generators)
@@ -108,7 +108,7 @@ def generate_files(
     rate = reader.steps_per_beat if isinstance(reader, MidiReader) else MidiReader().steps_per_beat
     for path, steps in zip(paths, tunes, strict=True):
         yield _write(path.with_suffix(".mid"), partial(write_midi, steps=steps, steps_per_beat=rate))
-        yield _write_sound(path, synthesize(steps, BEAT_SECONDS / rate))
+        yield write_sound(path.with_suffix(".wav"), synthesize(steps, BEAT_SECONDS / rate))
 
 
 def _encode_prompt(model: Model, task: str, prompt: str) -> Tensor:
@@ -194,11 +194,6 @@ def _generate_codes(
     with model.inference_mode():
         sample = id_sampler(head, pick, len(generators))
         return continue_sequences(cached, start, options.tokens or DEFAULT_SAMPLES, sample)[:, 1:].cpu()
-
-
-def _write_sound(path: Path, sound: Audio) -> Path:
-    data, rate = np.asarray(sound.waveform), sound.sample_rate
-    return _write(path.with_suffix(".wav"), partial(soundfile.write, data=data, samplerate=rate, format="WAV"))
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> Path:

@@ -70,7 +70,7 @@ def read_inputs(paths: Sequence[str], reader: InputReader, columns: Sequence[str
 
     A text model reads each line of a file. Every other model reads one input per file. Standard input contains texts,
     paths of files, or objects of JSON for a mixture, one per line. For a model that fills gaps, such as "a <mask>
-    film", a text may be given directly.
+    film", or that speaks, a text may be given directly.
 
     Args:
         paths: The files and folders, and "-" for standard input.
@@ -81,7 +81,7 @@ def read_inputs(paths: Sequence[str], reader: InputReader, columns: Sequence[str
         InputError: A path does not exist, a folder or a file has no inputs, or a table is broken.
     """
     for path in paths:
-        if path != STANDARD_INPUT and not _is_marked_text(path, reader) and not os.path.exists(path):  # noqa: PTH110  Path.exists fails for long names.
+        if path != STANDARD_INPUT and not _is_text(path, reader) and not os.path.exists(path):  # noqa: PTH110  Path.exists fails for long names.
             raise InputError(f"{path}: no such file or folder; give files, folders, tables, or - for standard input")
     if isinstance(reader, RawReader):
         raise InputError("this model reads objects of Python: use unifier.load(...).predict in Python")
@@ -99,7 +99,7 @@ def _read_inputs(paths: Sequence[str], reader: InputReader, columns: Sequence[st
         if path == STANDARD_INPUT:
             yield from _read_standard_input(reader)
             continue
-        if _is_marked_text(path, reader):
+        if _is_text(path, reader):
             yield Input(path, path, path)
             continue
         if is_table(path) and not isinstance(reader, SeriesReader):
@@ -133,10 +133,16 @@ def _read_series(path: Path, reader: SeriesReader) -> Iterator[Input]:
         yield Input(f"{path}, {name}", str(path), channel[None])
 
 
-def _is_marked_text(path: str, reader: InputReader) -> bool:
-    """Return True if an argument is not a path but a text with the name of an extra entry, such as "<mask>"."""
-    has_name = isinstance(reader, TextReader) and reader.marked and re.search("<.+>", path)
-    return bool(has_name) and not os.path.exists(path)  # noqa: PTH110  Path.exists fails for long names.
+def _is_text(path: str, reader: InputReader) -> bool:
+    """Return True if an argument is not a path but a text.
+
+    A text has the name of an extra entry, such as "<mask>", or the model accepts all texts that have no suffix of a
+    file.
+    """
+    if not isinstance(reader, TextReader) or os.path.exists(path):  # noqa: PTH110  Path.exists fails for long names.
+        return False
+    has_name = reader.marked and re.search("<.+>", path)
+    return bool(has_name) or (reader.direct and re.search(r"\.\w+$", path) is None)
 
 
 def is_table(path: str) -> bool:

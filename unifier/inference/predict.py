@@ -30,12 +30,14 @@ from unifier.heads.question_answering import QuestionAnsweringHead
 from unifier.heads.regression import RegressionHead
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.sentence_selection import SentenceSelectionHead
+from unifier.heads.spectrogram_decoder import SpectrogramDecoderHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import TokenClassificationHead, describe_labels
 from unifier.heads.token_detection import TokenDetectionHead
 from unifier.inference.inputs import Input, read_inputs
 from unifier.inference.mask_folder import PredictedMasks
 from unifier.inference.model import Model
+from unifier.inference.sound_folder import PredictedSpeech
 from unifier.inference.stream import Pause, round_probability
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice, one_line
@@ -58,6 +60,7 @@ COLUMNS: dict[type[Head], str] = {
     QuestionAnsweringHead: "text",
     LanguageModelingHead: "loss",
     MultiLabelNextHead: "next",
+    SpectrogramDecoderHead: "sound",
 }
 """Name of the column with the answers of a head. The default is "text" for written texts, else "label"."""
 
@@ -92,6 +95,8 @@ class PredictionOptions:
     """Folder for one figure per input with the attention of the model (see `AttentionFolder`)."""
     masks: Path | None = None
     """Folder for one mask per input picture (see `PredictedMasks`)."""
+    sounds: Path | None = None
+    """Folder for one sound per input text, for a model that speaks (see `PredictedSpeech`)."""
 
     def __post_init__(self) -> None:
         check_choice("format", self.format, get_args(OutputFormat))
@@ -191,6 +196,8 @@ def write_predictions(model: Model, task: str, paths: Sequence[str], out: TextIO
 
         figures = AttentionFolder(model, task, options.attention)
     masks = None if options.masks is None else PredictedMasks(model, task, options.masks)
+    speaks = isinstance(head, SpectrogramDecoderHead) or options.sounds is not None
+    speech = PredictedSpeech(model, task, options.sounds) if speaks else None
     inputs = read_inputs(paths, reader)
     label = COLUMNS.get(type(head), "text" if isinstance(head, TextGenerationHead) else "label")
     columns = ["input", label, *(["probability"] if isinstance(head, RANKED_HEADS) else [])]
@@ -202,6 +209,8 @@ def write_predictions(model: Model, task: str, paths: Sequence[str], out: TextIO
         if masks is not None:
             masks.write(each, prediction)
         answers = answers_of(head, prediction, options.top_k)
+        if speech is not None:
+            answers = [LabelProbability(str(speech.write(each, prediction)), None)]
         if (marked := describe_labels(head, model.tasks[task].tokenizer, each.value, prediction)) is not None:
             answers = [LabelProbability(marked, None)]
         if options.format == "csv":

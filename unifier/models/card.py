@@ -114,6 +114,9 @@ def _use(model: StoredModel) -> list[str]:
     classes = f", classes=[{', '.join(own)}]" if own else ""
     chosen = f", task={_quote(name)}" if len(model.tasks) > 1 else ""
     example = f'"a {MASK} text"' if isinstance(task.head, MaskedLanguageModelingHead) else _input(task.tokenizer)[1]
+    if isinstance(task.tokenizer, SubwordTokenizer) and task.tokenizer.known_characters:
+        known = task.tokenizer.vocabulary.characters
+        example = _quote(" ".join((*task.tokenizer.codes[:1], *"".join(known).strip()[:3])))
     method = "embed" if task.head.missing_prediction else "predict"
     return [
         "```python",

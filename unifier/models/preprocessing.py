@@ -226,6 +226,7 @@ def _describe_text(tokenizer: SubwordTokenizer, reader: InputReader, names: Name
         "space.",
         *([SENTENCES] if tokenizer.sentences else []),
         *([_describe_codes(tokenizer)] if tokenizer.codes else []),
+        *([_describe_characters(tokenizer)] if tokenizer.known_characters else []),
         f"Append the end token {EOS}. The values (int64, N) are the ids, and the positions (int64, 1 x N) count from "
         f"0. The special ids are {PAD} padding, {UNK} unknown, {BOS} begin and {EOS} end.",
         *_describe_limit(tokenizer.encoding, "tokens"),
@@ -235,6 +236,10 @@ def _describe_text(tokenizer: SubwordTokenizer, reader: InputReader, names: Name
 def _describe_codes(tokenizer: SubwordTokenizer) -> str:
     ids = ", ".join(f"{tokenizer.vocabulary.extra[code]} for {code}" for code in tokenizer.codes)
     return f"Before the ids of the text, add the id of one of its codes: {ids}."
+
+
+def _describe_characters(tokenizer: SubwordTokenizer) -> str:
+    return f"Refuse a text with other characters than {' '.join(map(repr, tokenizer.vocabulary.characters))}."
 
 
 def _describe_words(tokenizer: WordTokenizer, reader: InputReader, names: Names) -> list[str]:

@@ -184,6 +184,8 @@ def display_name(name: str) -> str:
         "bleu": "BLEU",
         "chrf": "chrF",
         "f1": "F1",
+        "mcd": "MCD in dB",
+        "mcd_sl": "MCD-SL in dB",
         "r2": "R2 in %",
         "iou": "IoU",
         "dice": "Dice",

@@ -222,17 +222,18 @@ class Sample(_Part):
     target_image: ImageUrl = ""
     """The picture with the true mask."""
     prediction_image: ImageUrl = ""
-    """The picture with the predicted mask."""
-    marks: Literal["", "entities", "continuation"] = ""
+    """The picture with the predicted mask, or the alignment of speech."""
+    marks: Literal["", "entities", "continuation", "speech"] = ""
     """The notation of target and prediction. With "entities", an entity is written as [words: type].
 
-    With "continuation", the predicted picture or tune is a continuation of the first half of the target.
+    With "continuation", the predicted picture or tune is a continuation of the first half of the target. With "speech",
+    the predicted sound is the speech of the input.
     """
     audio: AudioUrl = ""
     target_audio: AudioUrl = ""
-    """The true tune."""
+    """The true tune, or the recorded sound."""
     prediction_audio: AudioUrl = ""
-    """The tune whose second half is generated."""
+    """The tune whose second half is generated, or the generated sound."""
 
 
 class _Point(_Part):

@@ -46,6 +46,7 @@ from unifier.training.probe import probe
 from unifier.training.reconstruction_figures import draw_reconstructions
 from unifier.training.render import describe_answer, render_boxes, render_input, render_masks, render_spans, shorten
 from unifier.training.result import Result
+from unifier.training.speech_figures import render_speech
 from unifier.training.tokenizer_figures import draw_tokenizers
 from unifier_tokenizers.errors import one_line
 from unifier_tokenizers.text import WORD_START
@@ -259,6 +260,7 @@ def collect_samples(
                 **render_masks(task.head, *example, predictions[name][index]),
                 **render_boxes(task.head, *example, predictions[name][index]),
                 **render_spans(task.head, *example, predictions[name][index]),
+                **render_speech(task, *example, predictions[name][index]),
                 **({"marks": "entities"} if getattr(task.head, "marks_entities", False) else {}),
                 **continuation,
             }

@@ -9,10 +9,12 @@ import torch
 from unifier.analysis.activations import has_input_attention, received_attention
 from unifier.analysis.attention import split_words, word_attention
 from unifier.analysis.attention_heads import attention_of_heads
+from unifier.heads.spectrogram_decoder import SpectrogramDecoderHead
 from unifier.heads.text_generation import AttentiveTextHead
 from unifier.network import TaskModules
 from unifier.report.plot_attention import DRAWN_TOKENIZERS, draw_alignment, draw_received, draw_words_over_image
 from unifier.training.head_figures import draw_head_lines, draw_head_matrices
+from unifier.training.speech_figures import draw_generated_speech
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import (
     Mixture,
@@ -39,7 +41,8 @@ def describe_missing_attention(trunk: Trunk, parts: TaskModules) -> str:
     """Return the reason why `draw_attention` cannot draw the inputs of a task, or ""."""
     if not isinstance(parts.tokenizer, DRAWN_TOKENIZERS) and _drawn_member(parts.tokenizer) is None:
         return f"{type(parts.tokenizer).__name__}: only pictures, sounds and texts can be drawn"
-    if not isinstance(parts.head, AttentiveTextHead) and not has_input_attention(trunk, parts.head):
+    attentive = isinstance(parts.head, AttentiveTextHead | SpectrogramDecoderHead)
+    if not attentive and not has_input_attention(trunk, parts.head):
         return f"neither the trunk ({type(trunk).__name__}) nor the head ({type(parts.head).__name__}) has attention"
     return ""
 
@@ -51,6 +54,7 @@ def draw_attention(
 
     For a head that generates a text with attention, the figure shows the attention of the text. A text as input has a
     row per generated word, a picture is repeated for each word, and a sound shows the mean over the generated tokens.
+    For a head that speaks, the figure shows the generated spectrogram and its alignment with the text.
     For other heads, the figure shows the attention that each token receives in the trunk's last layer. Of a mixture,
     only the first picture or sound is drawn.
 
@@ -65,6 +69,10 @@ def draw_attention(
         text: The text that a head generated for the input, or the text of the target.
     """
     head, tokenizer = parts.head, parts.tokenizer
+    if isinstance(head, SpectrogramDecoderHead):
+        (speech,) = head.predict(head.run_trunk(trunk, tokens))
+        draw_generated_speech(path, head, tokenizer, units, speech)
+        return
     if isinstance(head, AttentiveTextHead):
         ids = head.vocabulary.encode(text) if text else []
         generated = torch.tensor([ids], dtype=torch.long, device=tokens.matrix.device)
