@@ -36,6 +36,8 @@ def detection(
     uf.check_choice("head", head, ("tokens", "queries"))
     if head == "tokens" and (queries, decoder_depth) != (QUERIES, DECODER_DEPTH):
         raise uf.InputError("queries and decoder_depth belong to head=queries: leave them out")
+    if frontend.size != FRONTEND.size:
+        raise uf.InputError(f"size={frontend.size}: boxes are in pixels, so pictures keep their size; leave size out")
     source = create_box_dataset(data)
     tokenizer = frontend.build(source, trunk, "mean", training.bad_examples)
     if head == "tokens":

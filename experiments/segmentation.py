@@ -29,6 +29,8 @@ def segmentation(
         labels: Names of the classes of your own masks; the first class is the background.
         flip: Mirror and turn pictures and masks at random in training.
     """
+    if frontend.size != FRONTEND.size:
+        raise uf.InputError(f"size={frontend.size}: masks are in pixels, so pictures keep their size; leave size out")
     source = create_mask_dataset(data, labels=labels)
     tokenizer = frontend.build(source, trunk, "mean", training.bad_examples)
     head = uf.SegmentationHead(source.labels, trunk.dim, patch=tokenizer.patch)

@@ -5,7 +5,7 @@ from typing import Literal
 
 import unifier as uf
 from unifier.datasets import Cooccurrences, WordVectorTexts, create_plain_text_dataset
-from unifier.options import learn_words
+from unifier.options import count_training_words, learn_words
 
 TRAINING = uf.Training(optimizer="adamw", learning_rate=0.01, batch_tokens=4096, num_validations=10)
 MIN_EPOCHS = 20
@@ -38,7 +38,7 @@ def word_vectors(
         max_count: Count from which glove gives all pairs the same weight.
     """
     source = WordVectorTexts([create_plain_text_dataset(part, words=words) for part in data.split(",")])
-    table, counts = learn_words(source.name, source, vocabulary, training)
+    table = learn_words(source.name, source, vocabulary, training)
     tokenizer = uf.SubwordTokenizer(table, dim, positions="none", end=False)
     score_range = source.score_range
     if method == "glove":
@@ -49,6 +49,7 @@ def word_vectors(
     else:
         _refuse(method, max_count=max_count)
         head = uf.SkipGramHead(table, dim, embedding=tokenizer.embedding, negatives=negatives)
+        counts = count_training_words(table, source, training)
         objective = uf.SkipGram(table, counts, window=window, subsample=subsample)
     task = uf.Task(source, tokenizer, head, objective=objective, score_range=score_range)
     training = training.sized_for(source, source.name, minimum=MIN_EPOCHS)

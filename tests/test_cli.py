@@ -128,6 +128,18 @@ def test_settings_may_stand_anywhere(file: Path, tmp_path: Path, capsys: Capture
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_setting_without_effect_is_named(tmp_path: Path, capsys: Capture) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text("text,label\n" + "good film,1\nbad film,0\n" * 20)
+    command = ["run", "text_classification", f"data={table}", "vocabulary=270", "--out", str(tmp_path / "runs")]
+    assert main([*command, "start_tokenizers=false"]) == 2
+    assert "start_tokenizers" in capsys.readouterr().err
+    assert main([*command, "depth=3", f"trunk=hf:{tmp_path}"]) == 2  # The folder has no model.
+    assert "depth=3" in capsys.readouterr().err.splitlines()[0]
+    assert not (tmp_path / "runs").exists()
+
+
 def test_show_prints_stages_and_settings(file: Path, capsys: Capture) -> None:
     assert main(["show", str(file), "dim=16"]) == 0
     printed = " ".join(capsys.readouterr().out.split())

@@ -61,11 +61,11 @@ def test_list_settings_flattens_groups() -> None:
     assert settings["fold"].type == int | None
 
 
-def test_list_settings_takes_first_sentences() -> None:
+def test_list_settings_takes_whole_explanations() -> None:
     docs = {name: setting.doc for name, setting in list_settings(recipe).items()}
     assert docs == {
-        "data": "The data set.",
-        "model": "Which architecture.",
+        "data": "The data set. Or its folder.",
+        "model": "Which architecture. Anything else is left out.",
         "dim": "",
         "model.dropout": "Dropout probability of all layers.",
         "head.dropout": "",

@@ -26,7 +26,7 @@ TEXT_COLUMNS = ("task", "condition", "metric", "also")
 
 
 def print_settings(function: Callable[..., Any], given: Mapping[str, Any] | None = None) -> None:
-    """Print a table of a recipe's settings: type, default and one line of explanation.
+    """Print a table of a recipe's settings: type, default and explanation.
 
     Args:
         function: The function that defines an experiment or a comparison.

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from unifier.distributed import failing_together, from_main, is_launched, world
 from unifier.experiment import Experiment, check_name
 from unifier.files import print_status, read_json
 from unifier.folders import TRIALS_FOLDER
+from unifier.models.folder import forget_downloads
 from unifier.training.named_runs import check_same_settings, find_named_folder, read_finished
 from unifier.training.result import Result
 from unifier.trials.plan import cross_validation
@@ -132,6 +134,7 @@ def run_in_folder(
     """Run an experiment or a comparison like `run`. Return the results and their folder."""
     if not inspect.isfunction(experiment):
         raise InputError(f"{experiment!r} is not a function: give a function that returns an Experiment")
+    forget_downloads()
     signature = inspect.signature(experiment, eval_str=True)
     runs, is_automatic = Path("runs" if out is None else out), resume == "auto"
     if devices not in (None, 1, "1") or nodes not in (None, 1) or is_launched(os.environ):
@@ -159,6 +162,8 @@ def run_in_folder(
             comparison, checked = build_comparison(experiment, settings)
         else:
             comparison, checked = None, check_settings(experiment, settings)
+            if not earlier:
+                _check_effect(settings, checked)
         if resume_folder is not None and is_automatic:
             check_same_settings(resume_folder, checked, None if comparison else number)
             if (results := read_finished(resume_folder)) is not None:
@@ -195,6 +200,21 @@ def run_in_folder(
             return compare(comparison, checked, context, resume_folder, executor=cluster and cluster.executor)
         result = fit(lambda: build_described(experiment, checked, Experiment), checked, number, context, resume_folder)
         return [result], result.folder
+
+
+def _check_effect(given: Mapping[str, Any], checked: Mapping[str, Any]) -> None:
+    """Raise InputError for a given setting without effect, and print a warning for one that the trunk ignores.
+
+    Args:
+        given: The settings that the user gave.
+        checked: The values of all settings.
+    """
+    if "start_tokenizers" in given and not checked["start_tokenizers"] and checked.get("start") is None:
+        raise InputError("start_tokenizers=false has no effect without a trained model: add start=RUN, or leave it out")
+    trunk = str(checked.get("trunk"))
+    if "depth" in given and trunk.startswith(("timm:", "hf:")):
+        line = f"warning: depth={checked['depth']} does not change the trunk, because trunk={trunk} has its own layers"
+        print_status(line, sys.stderr)
 
 
 def _cluster(address: str | None, cpus: int | None, gpus: float | None, *, is_comparison: bool) -> "RayOptions | None":

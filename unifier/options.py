@@ -39,7 +39,7 @@ from unifier.heads.regression import target_moments
 from unifier.heads.replaced_token_detection import ReplacedTokenDetectionHead
 from unifier.heads.spectrogram_decoder import SpectrogramDecoderHead, spectrogram_moments
 from unifier.heads.transformer_decoder import TranslationHead
-from unifier.models.folder import find_model, read_model, read_vocabulary
+from unifier.models.folder import find_earlier_model, read_model, read_vocabulary
 from unifier.models.hub import HUB
 from unifier.models.word_table import read_word_table
 from unifier.nn.experts import BALANCE_WEIGHT
@@ -633,7 +633,7 @@ class MaskedTextConfig:
 
 def _read_teacher(folder: str) -> Teacher:
     """Read a trained masked language model. Raises InputError if the model has another kind of head."""
-    stored = read_model(find_model(folder))
+    stored = read_model(find_earlier_model(folder))
     for task in stored.tasks.values():
         if isinstance(task.head, MaskedLanguageModelingHead):
             return Teacher(task.tokenizer, stored.trunk, task.head, stored.name, stored.sha256, stored.facts)
@@ -883,21 +883,16 @@ class WordVectorConfig:
             folder = data_folder("word_vectors")
             files = f"{folder / 'glove_100d_20k.npz'},{folder / 'glove_words.txt'}"
         elif files.startswith(HUB) or Path(files).is_dir():
-            trained |= read_word_table(find_model(files))
+            trained |= read_word_table(find_earlier_model(files))
         words = [*trained] or vector_words(files)
-
-        def texts() -> Iterator[str]:
-            train = readable_examples(
-                source.split("train"), bad_examples=training.bad_examples, max_examples=MAX_VOCABULARY_TEXTS
-            )
-            return (" ".join(_texts_of(example.input)) for example in train)
 
         def learn() -> Vocabulary:
             lowercase = all(word == word.lower() for word in words)
-            return Vocabulary.fit(chain(texts(), words), size=MAX_VECTOR_WORDS, level="word", lowercase=lowercase)
+            texts = chain(_training_texts(source, training), words)
+            return Vocabulary.fit(texts, size=MAX_VECTOR_WORDS, level="word", lowercase=lowercase)
 
         def cover() -> float:
-            counts, known = count_words(vocabulary, texts()), {*words}
+            counts, known = count_training_words(vocabulary, source, training), {*words}
             has_vector = Tensor([token in known for token in vocabulary.tokens(range(len(vocabulary)))]).bool()
             occurs = counts > 0
             share, different = (
@@ -954,8 +949,8 @@ def learn_vocabulary(
     return fitted(name, learn, source)
 
 
-def learn_words(name: str, source: Source, size: int, training: Training) -> tuple[Vocabulary, Tensor]:
-    """Learn a vocabulary of words in lower case, and count the words (V,) of the training inputs.
+def learn_words(name: str, source: Source, size: int, training: Training) -> Vocabulary:
+    """Learn a vocabulary of words in lower case from the training inputs.
 
     Args:
         name: The name under which the run stores the vocabulary (see `fitted`).
@@ -963,15 +958,28 @@ def learn_words(name: str, source: Source, size: int, training: Training) -> tup
         size: The maximum number of words.
         training: The setting `bad_examples`.
     """
+    return fitted(
+        name, lambda: Vocabulary.fit(_training_texts(source, training), size=size, level="word", lowercase=True)
+    )
 
-    def texts() -> Iterator[str]:
-        train = readable_examples(
-            source.split("train"), bad_examples=training.bad_examples, max_examples=MAX_VOCABULARY_TEXTS
-        )
-        return (example.input for example in train)
 
-    vocabulary = fitted(name, lambda: Vocabulary.fit(texts(), size=size, level="word", lowercase=True))
-    return vocabulary, count_words(vocabulary, texts())
+def count_training_words(vocabulary: Vocabulary, source: Source, training: Training) -> Tensor:
+    """Return how often each word of a vocabulary occurs in the training inputs (V,).
+
+    Args:
+        vocabulary: The vocabulary with V words.
+        source: The texts, or sequences of words.
+        training: The setting `bad_examples`.
+    """
+    return count_words(vocabulary, _training_texts(source, training))
+
+
+def _training_texts(source: Source, training: Training) -> Iterator[str]:
+    """Yield the training inputs. The words of a sequence are joined."""
+    train = readable_examples(
+        source.split("train"), bad_examples=training.bad_examples, max_examples=MAX_VOCABULARY_TEXTS
+    )
+    return (" ".join(_texts_of(example.input)) for example in train)
 
 
 def fitted_moments(source: LabeledSource) -> tuple[list[float], list[float]]:
@@ -1013,7 +1021,7 @@ def _trained_vocabulary(name: str, training: Training, kind: type[Tokenizer]) ->
     """Return the vocabulary of the trained model that a run starts from, or None if there is no such vocabulary."""
     if training.start is None or not training.start_tokenizers:
         return None
-    return read_vocabulary(find_model(training.start), name, kind)
+    return read_vocabulary(find_earlier_model(training.start), name, kind)
 
 
 def _texts_of(part: str | Sequence[str] | Mapping[str, str]) -> Iterable[str]:

@@ -39,7 +39,7 @@ class Setting:
     default: Any
     """The default value, or `REQUIRED` if the setting has no default value."""
     doc: str
-    """The explanation of the setting in one line, or an empty text."""
+    """The explanation of the setting without line ends, or an empty text."""
 
 
 @final
@@ -169,23 +169,19 @@ def _annotation(function: Callable[..., Any], name: str) -> Any:
 
 @cache
 def _field_docs(group: type) -> dict[str, str]:
-    """Return the first sentence of the docstring of each documented dataclass field."""
+    """Return the docstring of each documented dataclass field without line ends."""
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(group))).body
     assert isinstance(node, ast.ClassDef)
     docs: dict[str, str] = {}
     for field, below in zip(node.body, node.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-            docs[ast.unparse(field.target)] = _first_sentence(str(below.value.value))
+            docs[ast.unparse(field.target)] = " ".join(str(below.value.value).split())
     return docs
 
 
 def _argument_docs(function: Callable[..., Any]) -> dict[str, str]:
-    """Return the first sentence about each parameter in the `Args:` section of a docstring."""
+    """Return the explanation of each parameter in the `Args:` section of a docstring, without line ends."""
     _, _, arguments = (inspect.getdoc(function) or "").partition("Args:\n")
     section = re.split(r"^\S", arguments, maxsplit=1, flags=re.MULTILINE)[0]
     entries = re.split(r"^ {4}(\w+): ", section, flags=re.MULTILINE)[1:]
-    return {name: _first_sentence(text) for name, text in zip(entries[::2], entries[1::2], strict=True)}
-
-
-def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=[.!?])\s+(?=[A-Z`\"])", " ".join(text.split()), maxsplit=1)[0]
+    return {name: " ".join(text.split()) for name, text in zip(entries[::2], entries[1::2], strict=True)}

@@ -221,6 +221,8 @@ def test_language_model_reads_learned_positions(tmp_path: Path) -> None:
         ("text_classification", {"train_vectors": True}, "train_vectors"),
         ("text_classification", {"vectors": "glove", "level": "word"}, "level"),
         ("token_classification", {"vectors": "glove", "level": "word"}, "level"),
+        ("detection", {"size": 32}, "size=32"),
+        ("segmentation", {"size": 32}, "size=32"),
         ("token_classification", {"data": "protein_ss", "level": "word"}, "level"),
     ],
     ids=str,

@@ -1,6 +1,7 @@
 """The recipe of word vectors on small texts and judgments, and the words next to a word of its model."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 from tests.experiments.test_recipes import build, only_task
 from tests.small_models import save_model
-from unifier import Comparison, load
+from unifier import Comparison, Vocabulary, load, options
 from unifier.cli import main
 from unifier.config import list_experiments
 from unifier.datasets import TextFile, WordVectorTexts
@@ -62,15 +63,15 @@ def test_texts_train_and_judgments_test(tmp_path: Path) -> None:
 def test_recipe_trains_and_its_table_starts_other_recipes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path)
     settings = [f"data={path}", "words=8", "dim=8", "steps=30", "learning_rate=0.05", "num_validations=1"]
-    options = ["--data", str(tmp_path), "--out", str(tmp_path), "--track", "off"]
-    assert main(["run", "word_vectors", *settings, *options]) == 0
+    folders = ["--data", str(tmp_path), "--out", str(tmp_path), "--track", "off"]
+    assert main(["run", "word_vectors", *settings, *folders]) == 0
     run = Path(capsys.readouterr().out.splitlines()[-1])
     metrics = json.loads((run / "result.json").read_text())["metrics"]
     assert -100 <= metrics["test/word_vectors/similarity"] <= 100
     assert metrics["test/word_vectors/analogies"] in (0, 100)
     assert main(["neighbors", str(run), "king", "--count", "3"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + 3
-    assert main(["run", "word_vectors", "data=", *options]) == 2
+    assert main(["run", "word_vectors", "data=", *folders]) == 2
 
     table = tmp_path / "kings.csv"
     table.write_text(
@@ -117,8 +118,8 @@ def test_glove_trains_and_its_exported_model_gives_equal_answers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = ["method=glove", f"data={write(tmp_path)}", "words=8", "dim=8", "steps=5", "num_validations=1"]
-    options = ["--data", str(tmp_path), "--out", str(tmp_path), "--track", "off"]
-    assert main(["run", "word_vectors", *settings, *options]) == 0
+    folders = ["--data", str(tmp_path), "--out", str(tmp_path), "--track", "off"]
+    assert main(["run", "word_vectors", *settings, *folders]) == 0
     run = Path(capsys.readouterr().out.splitlines()[-1])
     assert main(["export", str(run), str(tmp_path / "exported")]) == 0
     answers = load(run).predict(["king", "man woman"])
@@ -126,6 +127,23 @@ def test_glove_trains_and_its_exported_model_gives_equal_answers(
     assert {"test/cooccurrences/similarity", "test/cooccurrences/analogies"} <= {
         *json.loads((run / "result.json").read_text())["metrics"]
     }
+
+
+@pytest.mark.parametrize(("method", "counts"), [("glove", 0), ("skip-gram", 1)])
+def test_words_are_counted_for_skip_gram_alone(
+    method: str, counts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNIFIER_DATA", str(tmp_path))
+    calls: list[int] = []
+    counted = options.count_words
+
+    def count(vocabulary: Vocabulary, texts: Iterable[str]) -> torch.Tensor:
+        calls.append(1)
+        return counted(vocabulary, texts)
+
+    monkeypatch.setattr(options, "count_words", count)
+    build("word_vectors", method=method, data=str(write(tmp_path)), dim=8)
+    assert len(calls) == counts
 
 
 @pytest.mark.parametrize(("method", "setting"), [("glove", "negatives=3"), ("skip-gram", "max_count=5")])

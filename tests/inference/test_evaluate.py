@@ -7,18 +7,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from PIL import Image
 from sklearn.metrics import accuracy_score, confusion_matrix, precision_recall_fscore_support, roc_auc_score
 
-from tests.small_models import PARTS, VOCABULARY, D, save_model
+from tests.small_models import PARTS, SOUND, VOCABULARY, D, save_model
 from unifier import (
     ClassificationHead,
+    FrameTokenizer,
+    Mixture,
     PatchTokenizer,
+    QuestionAnsweringHead,
     TaggingHead,
     TokenClassificationHead,
     TokenDetectionHead,
     TranslationHead,
+    WordTokenizer,
     load,
 )
 from unifier.cli import main
@@ -83,6 +88,28 @@ def test_bad_line_of_questions_is_skipped_and_counted(tmp_path: Path, capsys: py
     assert "a.jsonl, line 2" in capsys.readouterr().err
     found = evaluation(model, tmp_path / "a.jsonl", tmp_path / "out", "--bad-inputs", "skip")
     assert (found["examples"], found["skipped"]) == (2, 2)
+
+
+@pytest.mark.slow
+def test_questions_about_sounds_have_times_as_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sounds = FrameTokenizer(D, sample_rate=8000, stack=4).fit([SOUND])
+    asked = Mixture({"question": WordTokenizer(VOCABULARY, D), "context": sounds})
+    model = save_model(tmp_path, digits=(asked, QuestionAnsweringHead(D)))
+    soundfile.write(tmp_path / "a.wav", np.sin(np.arange(8000) / 3), 8000)
+    question = {"question": "one", "context": str(tmp_path / "a.wav")}
+    first, last = map(int, load(model).predict([question])[0].split(" to "))
+    right = f"{first * sounds.token_seconds:.4f}-{(last + 1) * sounds.token_seconds + 1e-4:.4f}"
+    table = tmp_path / "a.csv"
+    table.write_text(f"question,context,label\none,a.wav,{right}\none,a.wav,9-9.5;{right}\none,a.wav,9-9.5\n")
+    found = evaluation(model, table, tmp_path / "out")
+    assert found["scores"]["exact_match"]["score"] == pytest.approx(200 / 3)
+    for wrong in ("0.5", "0.9-0.5", "a-b", ""):
+        table.write_text(f"question,context,label\none,a.wav,{right}\none,a.wav,{wrong}\n")
+        assert main(["evaluate", model, str(table), "--out", str(tmp_path / "out")]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert "a.csv, line 3" in error
+    assert evaluation(model, table, tmp_path / "out", "--bad-inputs", "skip")["skipped"] == 1
 
 
 @pytest.mark.parametrize("kind", ["boxes", "symbols", "words"])

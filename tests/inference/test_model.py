@@ -44,8 +44,12 @@ def test_model_needs_nothing_but_its_folder(run: Path, tmp_path: Path) -> None:
     assert model.predict(raws) == load(copy).predict(raws) == load(run).predict(raws)
     with pytest.raises(InputError, match="alone"):
         _ = model.experiment
-    with pytest.raises(InputError, match=r"/gone\.py"):
+    with pytest.raises(InputError, match=r"/gone\.py") as lost:
         _ = load(copy).experiment
+    (copy / "experiment.py").unlink()  # A run of a notebook has no copy of its cell.
+    with pytest.raises(InputError, match="notebook"):
+        _ = load(copy).experiment
+    assert "notebook" not in str(lost.value)
 
 
 def test_changed_experiment_file_is_named(run: Path, tmp_path: Path) -> None:

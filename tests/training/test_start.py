@@ -10,6 +10,7 @@ from unifier import ClassificationHead, Comparison, Experiment, PatchTokenizer, 
 from unifier.config import load_experiment
 from unifier.datasets import Digits
 from unifier.experiment import Trainable
+from unifier.models import folder
 from unifier_tokenizers import InputError, SubwordTokenizer
 
 D = 16
@@ -69,6 +70,24 @@ def test_frozen_trunk_is_the_trained_models(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_model_on_the_hub_is_looked_up_once_per_run(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def download(source: str) -> Path:
+        calls.append(source)
+        return trained / "model"
+
+    monkeypatch.setattr(folder, "download_model", download)
+    for count in (1, 2):
+        run(digits, out=tmp_path, track="off", start="hub:me/digits")
+        assert calls == ["hub:me/digits"] * count
+    folder.forget_downloads()
+
+
+@pytest.mark.slow
 def test_tokenizer_that_is_not_taken_over_is_named(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,7 +101,12 @@ def test_low_rank_updates_change_matrices_alone(trained: Path, tmp_path: Path) -
     [result] = run(digits, out=tmp_path, track="off", start=str(trained), trainable="lora")
     before, after = weights(trained), weights(result.folder)
     changed = {name for name in before if name.startswith("trunk.") and not torch.equal(before[name], after[name])}
-    assert changed == {name for name in before if name.startswith("trunk.blocks") and before[name].ndim == 2}
+    matrices = {name for name in before if name.startswith("trunk.blocks") and before[name].ndim == 2}
+    assert changed == matrices
+    model, parameters = load(result.folder).network, result.parameters
+    assert parameters["total"] == sum(weight.numel() for weight in model.parameters())
+    updates = sum(2 * sum(before[name].shape) for name in matrices)
+    assert parameters["trained"] == parameters["tokenizer"] + parameters["head"] + updates
     [frozen] = run(digits, out=tmp_path, track="off", start=str(trained), trainable="lora", rank=0)
     assert all(torch.equal(before[name], weights(frozen.folder)[name]) for name in before if name.startswith("trunk."))
 

@@ -9,7 +9,7 @@ from unifier.data.dataset import Examples
 from unifier.data.readers import Archive
 from unifier.data.source import NO_SCORE_RANGE, SPLITS, Example, ScoreRange, SplitName
 from unifier.datasets.fsdd import DigitString, FSDDStrings, compose_string
-from unifier.heads.question_answering import CONTEXT, QUESTION, SpanTarget
+from unifier.heads.question_answering import CONTEXT, QUESTION, SpanTarget, timed_span
 from unifier_tokenizers import InputError
 
 
@@ -65,8 +65,7 @@ def _read(archive: Archive, token_seconds: float, row: NamedDigit) -> Example:
     spans: list[tuple[int, int]] = []
     for recording, (begin, end) in zip(row.string.recordings, times, strict=True):
         if recording.sound.target == row.digit:
-            first = int(begin / token_seconds)
-            spans.append((first, max(first, int(end / token_seconds) - 1)))
+            spans.append(timed_span(begin, end, token_seconds))
     return Example({QUESTION: row.digit, CONTEXT: sound}, SpanTarget(tuple(spans)))
 
 

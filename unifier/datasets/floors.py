@@ -27,7 +27,7 @@ from unifier.heads.language_modeling import LanguageModelingHead
 from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
 from unifier.heads.masked_reconstruction import MaskedReconstructionHead
 from unifier.heads.next_item import NextItemHead
-from unifier.heads.question_answering import CONTEXT, QUESTION, QuestionAnsweringHead, has_sound_context
+from unifier.heads.question_answering import CONTEXT, QUESTION, QuestionAnsweringHead, context_token_seconds
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.sentence_selection import split_sentences
 from unifier.heads.token_classification import OUTSIDE, TokenClassificationHead
@@ -93,7 +93,7 @@ def find_floor(source: Source, tokenizer: Tokenizer, head: Head, objective: Obje
         case CTCHead():
             rule = "the constant string that is best in train"
             return Floor("error_rate", 0.0, rule, lambda: constant_string_score(source, head)["error_rate"])
-        case QuestionAnsweringHead() if isinstance(tokenizer, Mixture) and has_sound_context(tokenizer):
+        case QuestionAnsweringHead() if isinstance(tokenizer, Mixture) and context_token_seconds(tokenizer):
             rule = "the same part of each sound, the best of train"
             return Floor("f1", 100.0, rule, lambda: fixed_part_score(source, tokenizer, head)["f1"])
         case QuestionAnsweringHead():

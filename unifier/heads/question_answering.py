@@ -188,6 +188,18 @@ def word_span(context: str, begin: int, text: str) -> tuple[int, int]:
     return inside[0], inside[-1]
 
 
+def timed_span(begin: float, end: float, token_seconds: float) -> tuple[int, int]:
+    """Return the first and the last token of a time span in a sound.
+
+    Args:
+        begin: The begin of the span, in seconds.
+        end: The end of the span, in seconds.
+        token_seconds: The time from one token to the next, in seconds.
+    """
+    first = int(begin / token_seconds)
+    return first, max(first, int(end / token_seconds) - 1)
+
+
 def span_text(context: str, first: int, last: int) -> str:
     """Return the part of a context from its word `first` to its word `last`."""
     words = [*WORD_START.finditer(context)]
@@ -212,10 +224,15 @@ def mark_spans(context: str, spans: Mapping[str, tuple[int, int]]) -> str:
     return "".join(parts) + context[end:]
 
 
-def has_sound_context(tokenizer: Tokenizer) -> bool:
-    """Return True if the context is a sound. In an input, the path of a sound is a text too."""
-    members = tokenizer.members if isinstance(tokenizer, Mixture) else {}
-    return CONTEXT in members and isinstance(members[CONTEXT], AudioTokenizer)
+def context_token_seconds(tokenizer: Tokenizer) -> float | None:
+    """Return the time from one token of a sound as context to the next, in seconds, or None for other contexts.
+
+    In an input, the path of a sound is a text, too.
+    """
+    if not isinstance(tokenizer, Mixture) or CONTEXT not in tokenizer.members:
+        return None
+    context = tokenizer.members[CONTEXT]
+    return context.token_seconds if isinstance(context, AudioTokenizer) else None
 
 
 def context_of(raw: Any) -> str | None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unifier.heads.head import IGNORE_INDEX, Head, check_labels, check_trained_classes, count_labels, list_labels
-from unifier.heads.question_answering import QuestionAnsweringHead, context_of, has_sound_context, span_text
+from unifier.heads.question_answering import QuestionAnsweringHead, context_of, context_token_seconds, span_text
 from unifier.heads.sentence_selection import SentenceSelectionHead, SummaryTarget, split_sentences
 from unifier.heads.summed_metrics import SummedHead, percent
 from unifier.nn.precision import in_float32
@@ -242,7 +242,7 @@ def describe_labels(head: Head, tokenizer: Tokenizer, raw: Any, labels: Any) -> 
             return head.describe_target(labels)
         return (split_sentences(raw) if isinstance(raw, str) else raw)[labels]
     if isinstance(head, QuestionAnsweringHead) and isinstance(labels, Tensor):
-        context = None if has_sound_context(tokenizer) else context_of(raw)
+        context = context_of(raw) if context_token_seconds(tokenizer) is None else None
         return None if context is None else span_text(context, *labels.tolist())
     if isinstance(head, QuestionAnsweringHead):
         return head.describe_target(labels)

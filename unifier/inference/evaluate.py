@@ -29,7 +29,13 @@ from unifier.heads.ctc import CTCHead
 from unifier.heads.detection import DetectionHead
 from unifier.heads.forecasting import ForecastingHead
 from unifier.heads.head import Head
-from unifier.heads.question_answering import CONTEXT, QuestionAnsweringHead
+from unifier.heads.question_answering import (
+    CONTEXT,
+    QuestionAnsweringHead,
+    SpanTarget,
+    context_token_seconds,
+    timed_span,
+)
 from unifier.heads.regression import RegressionHead
 from unifier.heads.score_intervals import score_intervals, wilson_interval
 from unifier.heads.segmentation import SegmentationHead
@@ -155,8 +161,9 @@ def evaluate(
         task: The name of the task.
         data: A folder with one folder per class, a table with a column `label`, or files of parallel text. A file with
             one word and its label per line, or a folder with the folders images and masks. A table of boxes (see
-            `BoxTable`), or questions with answers (see `QuestionFile`). For a task with an objective: inputs as in
-            `read_inputs`.
+            `BoxTable`), or questions with answers (see `QuestionFile`). For questions about sounds, a table whose
+            column `label` has the times of the answers in seconds, as 0.5-0.9 or 0.5-0.9;1.3-1.7. For a task with an
+            objective: inputs as in `read_inputs`.
         bad_inputs: "skip" leaves out examples that cannot be read. "stop" raises an error.
         languages: The languages of the input and the target, for a translation memory.
 
@@ -171,6 +178,8 @@ def evaluate(
     if part.objective is not None:
         predict = InputPredictions(partial(model.evaluations, task=task), bad_inputs)
         examples = read_inputs([data], part.reader)
+    elif (seconds := context_token_seconds(part.tokenizer)) and isinstance(part.head, QuestionAnsweringHead):
+        examples = _read_sound_questions(data, part.reader, seconds)
     elif answers := _answer_kind(part.head, part.reader):
         examples = _read_questions(Path(data), answers)
     elif isinstance(part.head, TextGenerationHead | SentenceSelectionHead) and isinstance(part.reader, TextReader):
@@ -331,6 +340,33 @@ def _read_spoken_texts(data: str, reader: InputReader) -> Iterator[Input]:
     return inputs()
 
 
+def _read_sound_questions(data: str, reader: InputReader, token_seconds: float) -> Iterator[Input]:
+    """Return the rows of a table of questions about sounds. The cell `label` contains the true spans."""
+    _check_table(data)
+    for each in read_inputs([data], reader, (LABEL,)):
+        if isinstance(each, Input):
+            try:
+                spans = _parse_times(each.cells[LABEL], f"{each.place}, {LABEL}", token_seconds)
+                yield each._replace(cells={**each.cells, LABEL: SpanTarget(spans)})
+            except InputError as error:
+                yield each._replace(value=error)
+
+
+def _parse_times(cell: str, place: str, token_seconds: float) -> tuple[tuple[int, int], ...]:
+    """Return the first and the last token of each time span of a cell, such as 0.5-0.9;1.3-1.7 (in seconds)."""
+    spans: list[tuple[int, int]] = []
+    for part in cell.split(";"):
+        begin, _, end = part.partition("-")
+        try:
+            times = parse_number(begin.strip(), place), parse_number(end.strip(), place)
+        except InputError:
+            times = 0.0, 0.0
+        if not 0 <= times[0] < times[1]:
+            raise InputError(f"{place}: {cell!r} is no time in a sound; give begin and end in seconds, such as 0.5-0.9")
+        spans.append(timed_span(*times, token_seconds))
+    return tuple(spans)
+
+
 def _read_labeled_words(data: str, head: Head) -> Iterator[Input]:
     """Return the sentences of a file in the format of CoNLL. The cell `label` contains the labels of all words."""
     for sentence in read_sentences(Path(data)):
@@ -385,8 +421,7 @@ def _read_class_folders(folder: Path, reader: InputReader, head: Head) -> Iterat
 
 def _read_labeled_table(data: str, reader: InputReader, head: Head) -> Iterator[Input]:
     """Return the rows of a table, or the rows of the split "test" if the table has a column `split`."""
-    if os.path.exists(data) and not is_table(data):  # noqa: PTH110  Path.exists fails for long names.
-        raise InputError(f"{data}: give a table (.csv or .tsv) with a column {LABEL}, or a folder with class folders")
+    _check_table(data)
 
     def inputs() -> Iterator[Input]:
         for each in read_inputs([data], reader, (LABEL,)):
@@ -395,6 +430,11 @@ def _read_labeled_table(data: str, reader: InputReader, head: Head) -> Iterator[
                 yield each
 
     return inputs()
+
+
+def _check_table(data: str) -> None:
+    if os.path.exists(data) and not is_table(data):  # noqa: PTH110  Path.exists fails for long names.
+        raise InputError(f"{data}: give a table (.csv or .tsv) with a column {LABEL}, or a folder with class folders")
 
 
 def _render_page(evaluation: Evaluation, content: Mapping[str, Any]) -> str:

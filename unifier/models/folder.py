@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, final
@@ -225,6 +226,24 @@ def find_model(source: str | Path, revision: str | None = None) -> Path:
             raise InputError(f"{folder}: the run has no model yet; continue the run with --resume {folder}")
         return folder / MODEL_FOLDER
     return folder
+
+
+def find_earlier_model(source: str) -> Path:
+    """Return the folder of a model that a run uses, such as `start`. A model on the hub is looked up once per run.
+
+    All parts of a run therefore read the same version of the model. See `find_model` for the argument and the error.
+    """
+    return _download_once(source) if source.startswith(HUB) else find_model(source)
+
+
+@cache
+def _download_once(source: str) -> Path:
+    return download_model(source)
+
+
+def forget_downloads() -> None:
+    """Let the next call of `find_earlier_model` look up the models on the hub again."""
+    _download_once.cache_clear()
 
 
 def check_files(folder: Path, hashes: Mapping[str, str]) -> None:

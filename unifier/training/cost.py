@@ -31,6 +31,7 @@ from unifier.data.dataloader import (
 )
 from unifier.data.encoding import EncodedSplit
 from unifier.experiment import Experiment
+from unifier.nn.lora import LowRankUpdate
 from unifier.nn.precision import default_device
 from unifier.training.memory import peak_memory
 
@@ -129,19 +130,30 @@ class CostTracker:
 
 
 def count_parameters(experiment: Experiment) -> dict[str, int]:
-    """Count the parameters of tokenizers, trunk and heads. Each shared parameter is counted only once."""
+    """Count the parameters of tokenizers, trunk and heads. Each shared parameter is counted only once.
+
+    Low-rank updates are not parameters of the finished model, because they are merged into its weights. The entry
+    "trained" counts the parameters that training changes, with the low-rank updates.
+    """
     parts: Mapping[str, list[nn.Module]] = {
         "tokenizer": [task.tokenizer for task in experiment.tasks.values()],
         "trunk": [experiment.trunk],
         "head": [task.head for task in experiment.tasks.values()],
     }
-    seen: set[Tensor] = set()
+    updates = {
+        parameter
+        for module in experiment.trunk.modules()
+        if isinstance(module, LowRankUpdate)
+        for parameter in module.parameters()
+    }
+    seen = set[Tensor](updates)
     counts: dict[str, int] = {}
     for part, modules in parts.items():
         parameters = {parameter for module in modules for parameter in module.parameters()} - seen
         counts[part] = sum(parameter.numel() for parameter in parameters)
         seen |= parameters
-    return {**counts, "total": sum(counts.values())}
+    trained = sum(parameter.numel() for parameter in seen if parameter.requires_grad)
+    return {**counts, "total": sum(counts.values()), "trained": trained}
 
 
 def flops_of_example(

@@ -570,7 +570,8 @@ def print_run_header(result: Result, training: Training, batches: TrainDataLoade
     steps = total_steps(training, batches)
     length = f"{training.seconds:g} seconds" if steps is None else f"{steps:,} steps"
     print_status(f"{result.name}: {', '.join(result.tasks)}; seed {result.seed}; {length}")
-    print_status(f"  {counts['total']:,} parameters ({parts})")
+    trained = "" if counts["trained"] == counts["total"] else f"; {counts['trained']:,} are trained"
+    print_status(f"  {counts['total']:,} parameters ({parts}){trained}")
     if "start" in result.lineage:
         print_status(f"  started from {describe_start(result.lineage)}")
         others = [task for task in result.tasks if task not in result.lineage["tokenizers"]]

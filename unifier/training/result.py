@@ -35,7 +35,7 @@ class Result:
     signatures: Mapping[str, str]
     """A mapping from metric to the signature of the metric's variant, such as sacreBLEU's signature."""
     parameters: Mapping[str, int]
-    """The numbers of parameters in the tokenizers, in the trunk and in the heads, and the total number."""
+    """The numbers of parameters in the tokenizers, in the trunk and in the heads, their total, and the trained ones."""
     budget: Mapping[str, float]
     """Cost of the run: steps, examples, tokens, flops, seconds and peak memory."""
     task_budgets: Mapping[str, Mapping[str, float]]

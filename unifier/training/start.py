@@ -9,7 +9,7 @@ from unifier.experiment import Experiment
 from unifier.heads.head import Head
 from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead, Teacher
 from unifier.heads.text_generation import TextGenerationHead
-from unifier.models.folder import WEIGHTS_FILE, ModelTask, StoredModel, find_model, read_config, read_model
+from unifier.models.folder import WEIGHTS_FILE, ModelTask, StoredModel, find_earlier_model, read_config, read_model
 from unifier_tokenizers import InputError, Mixture, PretrainedTextTokenizer, SubwordTokenizer, Tokenizer, WordTokenizer
 
 COSTS = ("tokens", "flops", "seconds")
@@ -47,7 +47,7 @@ def load_start(experiment: Experiment, classes: Iterable[type] = ()) -> dict[str
         lineage["pretraining"] = pretraining_cost(earlier_models(experiment))
     if training.start is None:
         return lineage
-    stored = read_model(find_model(training.start), [*classes, *part_classes(experiment)])
+    stored = read_model(find_earlier_model(training.start), [*classes, *part_classes(experiment)])
     _load_trunk(training.start, experiment.trunk, stored.trunk)
     started, heads = list[str](), list[str]()
     for name, task in experiment.tasks.items() if training.start_tokenizers else ():
@@ -73,7 +73,7 @@ def earlier_models(experiment: Experiment) -> list[EarlierModel]:
     teachers = _teachers(experiment)
     models = {teacher.sha256: EarlierModel(f"teacher {teacher.name}", teacher.facts) for teacher in teachers}
     if (start := experiment.training.start) is not None:
-        config = read_config(find_model(start))
+        config = read_config(find_earlier_model(start))
         models[config["files"][WEIGHTS_FILE]] = EarlierModel(f"start={start}", config["facts"])
     return [*models.values()]
 
