@@ -10,9 +10,13 @@ from sacrebleu.metrics.bleu import BLEU
 from torch import Tensor
 from torch.nn import functional
 
-from unifier import ClassificationHead, Head, RecurrentHead, TaggingHead, Tokens, Vocabulary
+from unifier import ClassificationHead, ForecastingHead, Head, RecurrentHead, TaggingHead, Tokens, Vocabulary
 from unifier.heads import score_intervals as score_intervals_module
-from unifier.heads.score_intervals import score_intervals, wilson_interval
+from unifier.heads.average_precision import BoxEvaluation
+from unifier.heads.detection import Boxes, FoundBoxes
+from unifier.heads.forecasting import Future
+from unifier.heads.score_intervals import MIN_TIME_BLOCKS, score_intervals, wilson_interval
+from unifier.heads.token_detection import TokenDetectionHead
 
 
 @pytest.mark.slow
@@ -80,3 +84,68 @@ def test_other_metrics_are_resampled_or_left_out() -> None:
         assert score_intervals(Mean(fault), targets, targets) == {}
     assert score_intervals(TaggingHead("ab", 4), [torch.ones(2)] * 3, [["a"]] * 3) == {}
     assert score_intervals(Mean(), [1.0], [1.0]) == {}
+
+
+def forecasts(noise: np.ndarray[Any, Any], horizon: int) -> tuple[list[Tensor], list[Future]]:
+    """Return forecasts of 0 for all windows of a series whose values are the noise, in reverse order of time."""
+    zero = torch.zeros(1, horizon)
+    starts = range(len(noise) - horizon, -1, -1)
+    futures = [Future(torch.tensor(noise[None, k : k + horizon]), zero[:, :1], zero[:, :1], k) for k in starts]
+    return [zero] * len(futures), futures
+
+
+@pytest.mark.slow
+def test_blocks_of_forecasts_cover_the_true_error() -> None:
+    """Errors of overlapping windows are correlated, so an interval of independent windows would be too short."""
+    horizon, rng, covered, widths = 12, np.random.default_rng(0), 0, list[float]()
+    for _ in range(30):
+        low, high, method = score_intervals(ForecastingHead(horizon, 4), *forecasts(rng.normal(size=400), horizon))[
+            "mse"
+        ]
+        assert str(horizon) in method
+        covered += low <= 1 <= high
+        widths.append(high - low)
+    assert covered >= 24
+    # The standard error of the mean of 400 squared normal values is sqrt(2 / 400).
+    assert np.mean(widths) == pytest.approx(2 * 1.96 * (2 / 400) ** 0.5, rel=0.3)
+
+
+def test_few_blocks_of_forecasts_have_no_interval() -> None:
+    assert score_intervals(ForecastingHead(10, 4), *forecasts(np.ones(10 * (MIN_TIME_BLOCKS + 1) - 2), 10)) == {}
+    assert score_intervals(ForecastingHead(10, 4), *forecasts(np.ones(10 * (MIN_TIME_BLOCKS + 1) - 1), 10)) != {}
+
+
+def boxes_of_pictures(count: int, seed: int) -> tuple[list[FoundBoxes], list[Boxes]]:
+    """Return pictures with true boxes of two classes, and found boxes that are shifted, missing or wrong."""
+    rng = np.random.default_rng(seed)
+    true, found = list[Boxes](), list[FoundBoxes]()
+    for _ in range(count):
+        corners = rng.uniform(0, 100, (int(rng.integers(1, 5)), 2))
+        corners = np.hstack([corners, corners + rng.uniform(10, 40, corners.shape)])
+        labels = rng.integers(0, 2, len(corners))
+        true.append(Boxes(corners, labels))
+        shifted = np.vstack([corners + rng.normal(0, 3, corners.shape), corners[:1] + 50])
+        answers = np.append(labels, 0), np.sort(rng.random(len(shifted)))[::-1].copy()
+        found.append(FoundBoxes(torch.tensor(shifted, dtype=torch.float32), *map(torch.tensor, answers)))
+    return found, true
+
+
+@pytest.mark.slow
+def test_average_precision_of_all_pictures_is_the_heads_and_has_an_interval() -> None:
+    head = TokenDetectionHead(["a", "b", "c"], 8, patch=16)
+    found, true = boxes_of_pictures(8, 0)
+    scores = head.metrics(found, true)
+    for seed in range(6):
+        found, true = boxes_of_pictures(8, seed)
+        scores, precisions = head.metrics(found, true), 100 * BoxEvaluation(found, true, 3).precisions(np.arange(8))
+        assert np.nanmean(precisions[0]) == pytest.approx(scores["ap50"], abs=0.01)
+        assert np.nanmean(precisions) == pytest.approx(scores["ap"], abs=0.01)
+        assert precisions[0, :2] == pytest.approx([scores["ap50_a"], scores["ap50_b"]], abs=0.01)
+        assert np.isnan(precisions[:, 2]).all()
+    intervals = score_intervals(head, found, true)
+    assert intervals.keys() == {"ap50", "ap", "ap50_a", "ap50_b"}
+    assert intervals["ap50"].low < scores["ap50"] < intervals["ap50"].high
+    # A picture that is drawn twice counts like two equal pictures.
+    twice = BoxEvaluation([*found, found[0]], [*true, true[0]], 3).precisions(np.arange(9))
+    drawn = BoxEvaluation(found, true, 3).precisions(np.array([*range(8), 0]))
+    np.testing.assert_allclose(drawn, twice)

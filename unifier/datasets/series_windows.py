@@ -311,4 +311,4 @@ def labeled_windows(path: Path, reader: SeriesReader, horizon: int) -> list[tupl
 def _read(series: Tensor, context: int, horizon: int, window: Window) -> Example:
     rows = series if window.channel is None else series[window.channel : window.channel + 1]
     past, values = rows[:, window.start : window.start + context + horizon].split([context, horizon], 1)
-    return Example(past.clone(), Future(values.clone(), *window_moments(past)))
+    return Example(past.clone(), Future(values.clone(), *window_moments(past), window.start + context))

@@ -1,13 +1,15 @@
 """A head that forecasts time series: the next values of each channel, from the patches of its past."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from unifier.heads.head import Head
+from unifier.heads.summed_metrics import SummedHead
 from unifier.nn.precision import in_float32
 from unifier_tokenizers import Dropout, InputError, Tokens
 
@@ -21,17 +23,19 @@ class Future(NamedTuple):
     """The mean of each channel of the window (C, 1)."""
     std: Tensor
     """The standard deviation of each channel of the window (C, 1)."""
+    start: int = 0
+    """The time step of the first value. Windows with equal time steps are resampled together."""
 
 
 @final
-class ForecastingHead(Head):
+class ForecastingHead(SummedHead):
     """A linear map from all tokens of a channel to its next H values (PatchTST, Nie et al. 2023, section 3.1).
 
     The linear map predicts normalized values, which are multiplied by the window's standard deviation. Then the
     window's mean is added. Forecasts therefore have the units of the input. A channel that is constant in the window
     keeps its value. The loss is the mean squared error in the units of the data set.
 
-    The metrics have no intervals, because windows that overlap are not independent.
+    Windows that overlap are not independent. The intervals of the metrics therefore resample blocks of windows.
     """
 
     lower_is_better = frozenset({"mse", "mae", "rmse"})
@@ -56,7 +60,7 @@ class ForecastingHead(Head):
 
     def encode(self, target: Future) -> Tensor:
         """Return the mean and the standard deviation of the window, and below them the next values (2 + H, C)."""
-        values, mean, std = target
+        values, mean, std = target[:3]
         if values.shape[1] != self.horizon:
             raise InputError(f"{values.shape[1]} values follow the window, but horizon={self.horizon}")
         return torch.cat([mean, std, values], 1).T.float()
@@ -101,18 +105,21 @@ class ForecastingHead(Head):
         shape = f"`output` has {self.horizon} time steps along axis 1 and channels along axis 2."
         return [shape, self.describe_answer()]
 
-    def metrics(self, predictions: Sequence[Tensor], targets: Sequence[Future]) -> Mapping[str, float]:
-        """Return the mean squared error, its square root, and the mean absolute error, in the units of the data set.
+    def statistics(self, predictions: Sequence[Tensor], targets: Sequence[Future]) -> NDArray[np.float64]:
+        """Return the sums of squared and of absolute errors, and the number of values, of each window (n, 3)."""
+        errors = [
+            (prediction.detach().double() - target.values.double()).numpy()
+            for prediction, target in zip(predictions, targets, strict=True)
+        ]
+        return np.array([(np.square(each).sum(), np.abs(each).sum(), each.size) for each in errors])
 
-        Each value of each channel and each window counts equally.
+    def metrics_of(self, total: NDArray[np.float64]) -> dict[str, float]:
+        """Return the mean squared error, the mean absolute error, and the root of the mean squared error.
+
+        The errors are in the units of the data set. Each value of each channel and each window counts equally.
         """
-        squared = absolute = count = 0.0
-        for prediction, target in zip(predictions, targets, strict=True):
-            errors = prediction.detach().double() - target.values.double()
-            squared += float(errors.square().sum())
-            absolute += float(errors.abs().sum())
-            count += errors.numel()
-        return {"mse": squared / count, "mae": absolute / count, "rmse": math.sqrt(squared / count)}
+        squared, absolute = (total[:2] / total[2]).tolist()
+        return {"mse": squared, "mae": absolute, "rmse": math.sqrt(squared)}
 
     def describe(self, prediction: Tensor) -> str:
         channels = ["; ".join(f"{number:.4g}" for number in channel[:3].tolist()) for channel in prediction[:3]]

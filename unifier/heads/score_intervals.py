@@ -1,8 +1,8 @@
-"""95 % intervals of test scores over test examples: Wilson's interval, and the bootstrap."""
+"""95 % intervals of test scores over test examples: Wilson's interval, and bootstraps of examples and of blocks."""
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, final
 
@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unifier.heads.average_precision import BoxEvaluation
 from unifier.heads.classification import ClassificationHead
+from unifier.heads.detection import Boxes, DetectionHead, FoundBoxes
 from unifier.heads.forecasting import ForecastingHead
 from unifier.heads.grouped_text import language_of, rows_by_group
 from unifier.heads.head import Head
@@ -26,6 +28,15 @@ MAX_BLOCK = 4_000_000
 MIN_RESAMPLES = 100
 """Smallest number of bootstrap resamples from which an interval is computed."""
 
+MIN_TIME_BLOCKS = 5
+"""Smallest number of blocks of forecasts from which an interval is computed."""
+
+PRECISION_RESAMPLES = 300
+"""Number of bootstrap resamples of an average precision, each of which takes 10 to 30 ms for 72 pictures."""
+
+MAX_PRECISION_SECONDS = 20.0
+"""Maximum time for resampling an average precision."""
+
 MAX_BOOTSTRAP_SECONDS = 1.0
 """Maximum time for resampling with a head's own `metrics`, which may be slow."""
 
@@ -40,10 +51,12 @@ class ScoreInterval(NamedTuple):
 
 
 def score_intervals(head: Head, predictions: Sequence[Any], targets: Sequence[Any]) -> dict[str, ScoreInterval]:
-    """Return the 95 % interval of each metric over test examples, which count as independent.
+    """Return the 95 % interval of each metric over test examples.
 
     An accuracy has Wilson's interval (Wilson 1927), which also holds near 0 % and 100 %. Other metrics have the
     percentile bootstrap (Efron & Tibshirani 1993, section 13.3). A metric that is often undefined has no interval.
+    Examples count as independent, except forecasts, whose windows overlap: blocks of windows are resampled (Kunsch
+    1989, section 2.2).
 
     Args:
         head: The head that made the predictions.
@@ -58,8 +71,15 @@ def score_intervals(head: Head, predictions: Sequence[Any], targets: Sequence[An
 
 
 def _intervals(head: Head, predictions: Sequence[Any], targets: Sequence[Any]) -> dict[str, ScoreInterval]:
-    if len(targets) < 2 or isinstance(head, ForecastingHead):  # Windows that overlap are not independent.
+    if len(targets) < 2:
         return {}
+    if isinstance(head, ForecastingHead):
+        statistics, length = head.statistics(predictions, targets), head.horizon
+        totals = _block_totals(statistics, np.array([target.start for target in targets]), length)
+        method = f"bootstrap of blocks of {length} time steps"
+        return _percentiles(_scores_of_totals(head, totals), method)
+    if isinstance(head, DetectionHead):
+        return _percentiles(_precision_resamples(head, predictions, targets))
     if isinstance(head, ClassificationHead):
         true = np.array([int(head.encode(target)) for target in targets])
         predicted = torch.stack([*predictions]).argmax(-1).numpy()
@@ -78,11 +98,9 @@ def _intervals(head: Head, predictions: Sequence[Any], targets: Sequence[Any]) -
             }
         )
     if isinstance(head, SummedHead | TextGenerationHead):
-        statistics, resampled = head.statistics(predictions, targets), dict[str, list[float]]()
-        for total in (total for block in _draw(np.ones(len(targets), int)) for total in block @ statistics):
-            for name, score in head.metrics_of(total).items():
-                resampled.setdefault(name, []).append(score)
-        return _percentiles(resampled)
+        statistics = head.statistics(predictions, targets)
+        totals = (total for block in _draw(np.ones(len(targets), int)) for total in block @ statistics)
+        return _percentiles(_scores_of_totals(head, totals))
     return _percentiles(_resampled_metrics(head, predictions, targets))
 
 
@@ -94,13 +112,69 @@ def wilson_interval(right: int, total: int) -> ScoreInterval:
     return ScoreInterval(100 * float(low), 100 * float(high), "Wilson")
 
 
-def _percentiles(resampled: Mapping[str, Sequence[float]]) -> dict[str, ScoreInterval]:
+def _scores_of_totals(
+    head: SummedHead | TextGenerationHead, totals: Iterable[NDArray[np.float64]]
+) -> dict[str, list[float]]:
+    """Return the metrics of each sum (K,) of the statistics of a resample."""
+    resampled = dict[str, list[float]]()
+    for total in totals:
+        for name, score in head.metrics_of(total).items():
+            resampled.setdefault(name, []).append(score)
+    return resampled
+
+
+def _block_totals(
+    statistics: NDArray[np.float64], starts: NDArray[np.int64], length: int
+) -> Iterable[NDArray[np.float64]]:
+    """Return the summed statistics (K,) of resamples of blocks of time steps, or nothing for too few blocks.
+
+    Args:
+        statistics: The statistics (n, K) of the windows.
+        starts: The time step (n,) of each window. All windows of a time step are in the same block.
+        length: The number of time steps of a block.
+    """
+    times, rows = np.unique(starts, return_inverse=True)
+    num_blocks = len(times) // length
+    if num_blocks < MIN_TIME_BLOCKS:
+        return
+    sums = np.zeros((len(times) + 1, statistics.shape[1]))
+    np.add.at(sums[1:], rows, statistics)
+    sums = sums.cumsum(0)
+    blocks = sums[length:] - sums[:-length]
+    drawn = np.random.default_rng(0).integers(len(blocks), size=(RESAMPLES, num_blocks))
+    yield from blocks[drawn].sum(1)
+
+
+def _precision_resamples(
+    head: DetectionHead, predictions: Sequence[FoundBoxes], targets: Sequence[Boxes]
+) -> dict[str, list[float]]:
+    """Return the average precisions of resampled pictures, or {} if `MAX_PRECISION_SECONDS` are not sufficient."""
+    evaluation = BoxEvaluation(predictions, targets, len(head.labels))
+    rng, start = np.random.default_rng(0), time.perf_counter()
+    scores: dict[str, list[float]] = {}
+    for k in range(PRECISION_RESAMPLES):
+        precisions = 100 * evaluation.precisions(rng.integers(len(targets), size=len(targets)))
+        with warnings.catch_warnings():  # A resample may have no object of any class.
+            warnings.simplefilter("ignore")
+            means = {"ap50": float(np.nanmean(precisions[0])), "ap": float(np.nanmean(precisions))}
+        classes = {f"ap50_{label}": value for label, value in zip(head.labels, precisions[0].tolist(), strict=True)}
+        for name, score in (means | classes).items():
+            scores.setdefault(name, []).append(score)
+        needed = (time.perf_counter() - start) / (k + 1) * MIN_RESAMPLES
+        if needed > MAX_PRECISION_SECONDS or time.perf_counter() - start > MAX_PRECISION_SECONDS:
+            break
+    return scores
+
+
+def _percentiles(
+    resampled: Mapping[str, Sequence[float]], method: str = "percentile bootstrap"
+) -> dict[str, ScoreInterval]:
     intervals: dict[str, ScoreInterval] = {}
     for name, scores in resampled.items():
         finite = np.array(scores)[np.isfinite(scores)]
         if len(finite) >= MIN_RESAMPLES:
             low, high = np.quantile(finite, [0.025, 0.975]).tolist()
-            intervals[name] = ScoreInterval(low, high, f"percentile bootstrap, {len(finite):,} resamples")
+            intervals[name] = ScoreInterval(low, high, f"{method}, {len(finite):,} resamples")
     return intervals
 
 
