@@ -7,6 +7,7 @@ recordings after a conversion to log-mel frames and back to sound.
 """
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -100,7 +101,14 @@ def read(name: str, recognizer: Model, sounds: Sequence[Audio], digits: Sequence
 
 
 def judge(
-    model: Model, recognizer: Model, *, count: int, lengths: tuple[int, int], seed: int, out: Path | None
+    model: Model,
+    recognizer: Model,
+    *,
+    count: int,
+    lengths: tuple[int, int],
+    seed: int,
+    out: Path | None,
+    sharpening: float | None,
 ) -> list[Reading]:
     """Return the readings of generated speech, of recordings, and of recordings that were converted to frames and back.
 
@@ -111,10 +119,14 @@ def judge(
         lengths: The smallest and the largest number of digits in a string.
         seed: The random seed of the strings.
         out: A folder for the generated sounds, or None.
+        sharpening: The factor that replaces the sharpening of the head, or None.
     """
     task = model.choose_task()
     digit_head(recognizer)  # A wrong model is refused before the strings are spoken.
     speakers, digits = speakers_of(model, task), compose_digits(count, lengths, seed)
+    head = model.tasks[task].head
+    assert isinstance(head, SpectrogramDecoderHead)
+    head.sharpening = head.sharpening if sharpening is None else sharpening
     voices = [speakers[number % len(speakers)] for number in range(count)]
     texts = [coded_digits(voice, text) for voice, text in zip(voices, digits, strict=True)]
     sounds, unfinished = speak(model, task, texts)
@@ -133,8 +145,7 @@ def judge(
     recordings = FSDDStrings(None, held_out=count, lengths=lengths, seed=seed).split("test")
     recorded, spoken = [example.input for example in recordings], [example.target for example in recordings]
     readings.append(read("recordings", recognizer, recorded, spoken))
-    log_mel = getattr(model.tasks[task].head, "log_mel")  # noqa: B009  The class was checked by `speakers_of`.
-    copies = [log_mel.sound(log_mel.spectrogram(sound)) for sound in recorded]
+    copies = [head.log_mel.sound(head.log_mel.spectrogram(sound)) for sound in recorded]
     readings.append(read("recordings, to frames and back", recognizer, copies, spoken))
     return readings
 
@@ -158,6 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--strings", type=int, default=NUM_STRINGS, help="number of strings (200)", metavar="N")
     parser.add_argument("--lengths", type=int, nargs=2, default=LENGTHS, help="digits in a string (3 7)", metavar="N")
     parser.add_argument("--seed", type=int, default=1, help="random seed of the strings (1)")
+    parser.add_argument("--sharpening", type=float, help="replace the setting sharpening of the speaker", metavar="X")
     parser.add_argument("--data", type=Path, help="folder of the data sets (default: $UNIFIER_DATA)", metavar="DIR")
     parser.add_argument("--out", type=Path, help="folder for the generated sounds and readings.json", metavar="DIR")
     options = parser.parse_args(arguments)
@@ -168,6 +180,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"--strings {options.strings}, --lengths {shortest} {longest}, --seed {options.seed}: give at least 2 "
                 "strings, lengths of at least 1 in order, and a seed of at least 0"
             )
+        if options.sharpening is not None and not 0 < options.sharpening < math.inf:
+            raise InputError(f"--sharpening {options.sharpening}: give a finite number above 0")
         with use_data_folder(options.data):
             readings = judge(
                 load(options.speaker),
@@ -176,6 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 lengths=(shortest, longest),
                 seed=options.seed,
                 out=options.out,
+                sharpening=options.sharpening,
             )
     except InputError as error:
         print(error, file=sys.stderr)

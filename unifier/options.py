@@ -475,6 +475,10 @@ class SpectrogramDecoderConfig:
     """Number of layers of the decoder."""
     prenet_dropout: float = 0.5
     """Dropout probability of the last frame that the decoder reads, also in prediction, as in Tacotron 2."""
+    frame_dropout: float = 0.2
+    """Probability that a step of training reads the mean frame in place of the last frame."""
+    sharpening: float = 1.2
+    """Factor of the distance from the mean frame in the sound; 1 changes nothing."""
     guided_attention: float = 1.0
     """Weight of the loss that keeps half of the decoder's attention heads near the diagonal; 0 turns it off."""
     max_seconds: float | None = None
@@ -523,7 +527,9 @@ class SpectrogramDecoderConfig:
             ffn_dim=trunk.ffn_dim,
             dropout=trunk.dropout,
             prenet_dropout=self.prenet_dropout,
+            frame_dropout=self.frame_dropout,
             guided_attention=self.guided_attention,
+            sharpening=self.sharpening,
         )
 
 

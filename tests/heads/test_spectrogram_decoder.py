@@ -80,6 +80,22 @@ def test_cached_steps_equal_one_pass(tokens: Tokens) -> None:
     torch.testing.assert_close(torch.cat(steps, 1), head.hidden_states(tokens, frames), rtol=1e-4, atol=1e-5)
 
 
+def test_frames_of_training_are_dropped_and_sounds_are_sharpened(tokens: Tokens) -> None:
+    head = make_head(frame_dropout=0.9, prenet_dropout=0.0, sharpening=2.0)
+    seen = list[torch.Tensor]()
+    head.prenet.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    target = torch.stack([head.encode(speak("ab"))] * 3)
+    for mode in (True, False):
+        head.train(mode).loss(tokens, target)
+    trained, evaluated = seen
+    dropped = (trained == 0).all(2)
+    assert dropped[:, 1:].float().mean() > 0.6
+    torch.testing.assert_close(trained[~dropped], evaluated[~dropped])
+    mean = head.mean[:, None]
+    found = head.to_sound(Speech(mean + 0.5, torch.ones(1, 1), True)).waveform
+    assert torch.equal(torch.as_tensor(found), torch.as_tensor(LOG_MEL.sound(mean + 1).waveform))
+
+
 def test_guide_is_small_on_the_diagonal_of_each_example() -> None:
     tokens, steps = (
         torch.arange(size) < torch.tensor(lengths)[:, None] for size, lengths in ((6, (6, 3)), (8, (8, 4)))
@@ -149,6 +165,8 @@ def test_bad_arguments_and_targets_are_refused() -> None:
         ({"guided_attention": -1.0}, "guided_attention"),
         ({"steps_per_token": 0.0}, "steps_per_token"),
         ({"prenet_dropout": 1.0}, "prenet_dropout"),
+        ({"frame_dropout": -0.1}, "frame_dropout"),
+        ({"sharpening": 0.0}, "sharpening"),
         ({"depth": 0}, "depth=0"),
     ]
     for options, named in bad:

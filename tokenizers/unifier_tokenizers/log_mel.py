@@ -7,6 +7,7 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from unifier_tokenizers.audio import POWER_FLOOR, Audio, fft_size, mel_spectrogram, resample, to_samples
 from unifier_tokenizers.configurable import Configurable
@@ -67,7 +68,10 @@ class LogMel(Configurable):
         Griffin and Lim (Perraudin et al. 2013), which begins with phases of 0. Equal spectrograms give equal sounds.
         """
         power = spectrogram.detach().float().cpu().clamp(math.log(POWER_FLOOR), MAX_LOG_POWER).exp()
-        linear, phases = _inverse(self.sample_rate, *self._sizes, self.n_mels)
+        window, hop = self._sizes
+        needed = fft_size(window) // 2 // hop + 2  # Silence follows a sound that is too short for torchaudio.
+        power = functional.pad(power, (0, max(needed - power.shape[1], 0)))
+        linear, phases = _inverse(self.sample_rate, window, hop, self.n_mels)
         waveform: Tensor = phases(linear(power))
         return Audio(waveform / waveform.abs().max().clamp(min=1.0), self.sample_rate)
 

@@ -25,6 +25,8 @@ class SpokenTexts:
         self._source = source
         self.speakers = source.speakers if isinstance(source, FSDDStrings) else ()
         self.codes = tuple(map(speaker_code, self.speakers))
+        # A text that is in two splits has other recordings there, so its recordings are no copies.
+        self.copies = 0 if isinstance(source, FSDDStrings) else None
         default = self.codes[0] if self.codes else ""
         self.reader = TextReader(marked=bool(self.codes), default_code=default, direct=True)
 

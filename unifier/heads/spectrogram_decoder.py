@@ -140,7 +140,9 @@ class SpectrogramDecoderHead(SummedHead):
         activation: Activation = "gelu",
         dropout: float = 0.1,
         prenet_dropout: float = 0.5,
+        frame_dropout: float = 0.2,
         guided_attention: float = 1.0,
+        sharpening: float = 1.2,
     ) -> None:
         """Build the head.
 
@@ -157,7 +159,11 @@ class SpectrogramDecoderHead(SummedHead):
             heads: `Transformer` explains the arguments from `heads` to `activation`.
             dropout: The dropout probability in the blocks and in the post-net.
             prenet_dropout: The dropout probability in the pre-net, in training and in evaluation.
+            frame_dropout: The probability that a step of training reads the mean frame in place of the last frame, so
+                the decoder must read the text (Liu et al. 2019, Maximizing Mutual Information for Tacotron).
             guided_attention: The weight of the loss of guided attention. 0 turns guided attention off.
+            sharpening: The factor of the distance from the mean frame in `to_sound`. A decoder predicts means of
+                recordings, which are too smooth (Wang et al. 2017, section 3.4). 1 changes nothing.
         """
         super().__init__()
         check_depth(depth, 1)
@@ -173,14 +179,17 @@ class SpectrogramDecoderHead(SummedHead):
             raise InputError(f"steps_per_token={steps_per_token}: a finite number above 0 is needed")
         if not 0 <= guided_attention < math.inf:
             raise InputError(f"guided_attention={guided_attention}: a finite number of at least 0 is needed")
+        if not 0 < sharpening < math.inf:
+            raise InputError(f"sharpening={sharpening}: a finite number above 0 is needed")
         self.dim, self.log_mel, self.reduction, self.guided_attention = dim, log_mel, reduction, guided_attention
-        self.steps_per_token = steps_per_token
+        self.steps_per_token, self.sharpening = steps_per_token, sharpening
         self.register_buffer("mean", torch.tensor([*mean], dtype=torch.float32), persistent=False)
         self.register_buffer("std", torch.tensor([*std], dtype=torch.float32), persistent=False)
         self.max_steps = math.ceil(max_seconds / log_mel.frame_seconds / reduction)
         self.prenet = PreNet(bands, dim, check_fraction("prenet_dropout", prenet_dropout), self.max_steps)
         self.encoding = PositionalEncoding("sinusoid", dim, ())
         self.dropout = Dropout(dropout)
+        self.frame_dropout = Dropout(check_fraction("frame_dropout", frame_dropout))
         heads = default_heads(dim) if heads is None else heads
         ffn_dim = 4 * dim if ffn_dim is None else ffn_dim
         self.blocks = nn.ModuleList(
@@ -241,8 +250,10 @@ class SpectrogramDecoderHead(SummedHead):
         padded = functional.pad(target, (0, -target.shape[2] % self.reduction), value=IGNORE_INDEX)
         real = padded[:, 0] != IGNORE_INDEX
         frames = ((padded.mT - self.mean) / self.std).masked_fill(~real[:, :, None], 0)
-        last = frames[:, self.reduction - 1 :: self.reduction]
-        return self.hidden_states(tokens, functional.pad(last, (0, 0, 1, -1)), weights=weights), frames, real
+        previous = functional.pad(frames[:, self.reduction - 1 :: self.reduction], (0, 0, 1, -1))
+        if self.training:  # A normalized frame of 0 is the mean frame.
+            previous = previous * (self.frame_dropout(torch.ones_like(previous[:, :, :1])) > 0)
+        return self.hidden_states(tokens, previous, weights=weights), frames, real
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
         """Return the loss, averaged over the examples. The target (B, F, L) is padded with `IGNORE_INDEX`."""
@@ -300,8 +311,9 @@ class SpectrogramDecoderHead(SummedHead):
         ]
 
     def to_sound(self, speech: Speech) -> Audio:
-        """Return the sound of a prediction."""
-        return self.log_mel.sound(speech.spectrogram)
+        """Return the sound of a prediction, whose frames are moved away from the mean frame by `sharpening`."""
+        mean = self.mean.cpu()[:, None]
+        return self.log_mel.sound(mean + self.sharpening * (speech.spectrogram - mean))
 
     def statistics(self, predictions: Sequence[Speech], targets: Sequence[Audio]) -> NDArray[np.float64]:
         """Return the statistics (n, 7) of n sounds.
@@ -362,7 +374,8 @@ class SpectrogramDecoderHead(SummedHead):
         return (
             f"The model writes {self.reduction} frames of {1000 * self.log_mel.frame_seconds:g} ms per step until the "
             "logit of the end is above 0. The frames are multiplied by `std`, and `mean` is added (arguments of the "
-            "head in config.json). The phases of the sound are found by the method of Griffin and Lim."
+            "head in config.json). For the sound, the distance from `mean` is multiplied by `sharpening`, and the "
+            "phases are found by the method of Griffin and Lim."
         )
 
 
