@@ -89,6 +89,7 @@ def test_picture_is_a_setting_of_the_comparison(data: Path) -> None:
         assert result.metrics["test/emoji_names/exact_seen_artist_fr"] >= 0
 
 
+@pytest.mark.slow
 def test_soft_attention_is_the_baseline_of_the_comparison(data: Path) -> None:
     comparison = list_experiments(EXPERIMENTS / "captions.py")["soft_and_hard"](seeds=(0, 1))
     assert isinstance(comparison, uf.Comparison)

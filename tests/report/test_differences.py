@@ -35,6 +35,7 @@ def tables(rows: list[Row]) -> dict[str, Any]:
     return difference_tables(group_conditions(rows))
 
 
+@pytest.mark.slow
 def test_groups_have_paired_differences_from_the_first_condition(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     scores = {

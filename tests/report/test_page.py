@@ -246,6 +246,7 @@ def test_alignments_of_each_condition_are_shown(tmp_path: Path) -> None:
     assert text.count("25 %") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, page_module.MAX_MAPPED_CONDITIONS + 1])
 def test_few_conditions_have_an_attention_map_each(count: int, tmp_path: Path) -> None:
     rows = [make_row(score=60.0 + k, varied={"dim": k}) for k in range(count)]

@@ -81,9 +81,11 @@ def test_model_on_the_hub_is_looked_up_once_per_run(
         return trained / "model"
 
     monkeypatch.setattr(folder, "download_model", download)
-    for count in (1, 2):
-        run(digits, out=tmp_path, track="off", start="hub:me/digits")
-        assert calls == ["hub:me/digits"] * count
+    run(digits, out=tmp_path, track="off", start="hub:me/digits")
+    assert calls == ["hub:me/digits"]
+    folder.forget_downloads()  # As at the start of the next run.
+    folder.find_earlier_model("hub:me/digits")
+    assert calls == ["hub:me/digits"] * 2
     folder.forget_downloads()
 
 
