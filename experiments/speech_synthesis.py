@@ -5,7 +5,7 @@ from unifier.datasets import FSDDStrings, SpokenTexts, create_speech_dataset
 from unifier.options import SpectrogramDecoderConfig, TrunkConfig
 
 TRUNK = TrunkConfig(dim=128, depth=2, heads=4, ffn_dim=512, dropout=0.1)
-TRAINING = uf.Training(optimizer="muon", learning_rate=1e-2, batch_tokens=512, precision="bf16", num_validations=20)
+TRAINING = uf.Training(optimizer="muon", learning_rate=1e-2, batch_tokens=256, precision="bf16", num_validations=20)
 
 
 def speech_synthesis(
