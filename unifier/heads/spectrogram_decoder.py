@@ -25,7 +25,7 @@ from unifier_tokenizers.errors import check_fraction
 from unifier_tokenizers.log_mel import LogMel
 
 GUIDE_WIDTH = 0.2
-"""Width g of the diagonal in which guided attention has a small loss (Tachibana et al. 2018, section 4.2)."""
+"""Width g of the diagonal in which guided attention has a small loss (Tachibana et al. 2018)."""
 
 END_WEIGHT = 5.0
 """Weight of the step that ends a sound in the loss of the end. Only one step of a sound is the end."""
@@ -154,7 +154,7 @@ class SpectrogramDecoderHead(SummedHead):
             max_seconds: The maximum length of a generated sound, in seconds.
             reduction: r, the number of frames per step.
             steps_per_token: The typical number of steps per token of a text. The position of a step is divided by this
-                number, so steps and tokens at the same place have similar positions (Ping et al. 2018, section 3.4).
+                number, so steps and tokens at the same place have similar positions (Ping et al. 2018).
             depth: Number of blocks, at least 1.
             heads: `Transformer` explains the arguments from `heads` to `activation`.
             dropout: The dropout probability in the blocks and in the post-net.
@@ -380,7 +380,7 @@ class SpectrogramDecoderHead(SummedHead):
 
 
 def guide(tokens: Tensor, steps: Tensor) -> Tensor:
-    """Return the loss (B, T, N) of attention far from the diagonal (Tachibana et al. 2018, section 4.2).
+    """Return the loss (B, T, N) of attention far from the diagonal (Tachibana et al. 2018).
 
     Args:
         tokens: The mask (B, N) of the tokens of the text.
