@@ -2,8 +2,8 @@
 
 Strings of random digits are composed with a seed, and the codes of the speakers take turns. A run of speech_synthesis
 speaks the strings, and a run of speech_recognition reads the sounds. The recognizer must be trained on recordings only.
-Two rows follow for orientation: the error of the recognizer on composed recordings of the test split, and on the same
-recordings after a conversion to log-mel frames and back to sound.
+Two rows follow for orientation. In the first row, the recognizer reads composed recordings of the test split. In the
+second row, the same recordings are first converted to log-mel frames and back to sound.
 """
 
 import argparse

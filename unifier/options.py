@@ -84,8 +84,8 @@ MAX_VECTOR_WORDS = 2_000_000
 MAX_FITTED_IMAGES = 2000
 """The largest number of pictures for the pixels' mean and standard deviation, evenly spaced in the split."""
 MAX_FITTED_SOUNDS, LONGER = 200, 1.25
-"""The largest number of sounds from which the bands' mean and standard deviation are computed, evenly spaced in the
-split, and the ratio of the longest generated sound to the longest of these sounds."""
+"""The largest number of sounds for the mean and the standard deviation of the bands, evenly spaced in the split. The
+longest generated sound is 1.25 times as long as the longest of these sounds."""
 LONG_CLIP = 10.0
 """Training uses random crops if the median duration of the clips is above this number of seconds."""
 CROP_SECONDS, NUM_CROPS = 6.0, 5

@@ -111,9 +111,9 @@ class SpectrogramDecoderHead(SummedHead):
     of the step before through a pre-net, and attends to the tokens of the text. A post-net corrects all frames at the
     end (Li et al. 2019, Neural Speech Synthesis with Transformer Network).
 
-    The loss of a sound has three terms: the mean absolute error of the normalized frames before and after the post-net,
-    the cross-entropy of the end, and the loss of guided attention. Guided attention keeps half of the attention heads
-    of each layer near the diagonal, because a text is spoken from its first to its last token.
+    The loss of a sound has three terms. The first is the mean absolute error of the normalized frames, before and after
+    the post-net. The second is the cross-entropy of the end. The third is the loss of guided attention, which keeps
+    half of the attention heads of each layer near the diagonal, because a text is spoken from left to right.
     """
 
     lower_is_better = frozenset({"mcd_sl", "mcd", "seconds_error", "unfinished"})

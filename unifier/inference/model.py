@@ -282,7 +282,7 @@ def _load_parts(folder: Path, origins: Sequence[str], settings: Mapping[str, Any
 def _load_experiment(folder: Path, reference: str, settings: Mapping[str, Any]) -> Experiment:
     """Build an experiment with the settings of a run."""
     if not Path(file := split_reference(reference)[0]).is_file():
-        # A notebook's cell is no file, so the run has no copy of it.
+        # The run of a notebook has no copy of its code.
         hint = "put the file back"
         if not any(folder.glob("experiment*.py")):
             hint = "it was a notebook's cell or a prompt; to use the experiment, define it in a file and train again"

@@ -1,8 +1,7 @@
 """Figures of generated speech: the spectrogram, and the attention from each step to the text."""
 
 import io
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,8 @@ from numpy.typing import NDArray
 from unifier.report.plot_attention import ATTENTION_STYLE, BLUE, drawing, transparent_colors
 from unifier.report.plot_style import plot_style
 
-WIDTH, ROW, MAX_ROWS = 6.4, 0.17, 40
-"""Width of a figure and height of a token's row in inches, and the number of rows up to which each token has a text."""
+WIDTH, TOP, ROW, MAX_ROWS = 6.4, 2.4, 0.17, 40
+"""Sizes in inches: the width, the height of the spectrogram, the height of a token. At most 40 tokens have a text."""
 
 PNG_DPI = 96
 """Number of dots per inch of a PNG file."""
@@ -36,7 +35,7 @@ def draw_speech(
         tokens: The texts of the N tokens.
         seconds: The length of the sound.
     """
-    with drawing(path, WIDTH, _height(tokens)) as figure:
+    with drawing(path, WIDTH, TOP + _text_height(tokens)) as figure:
         _draw(figure, spectrogram, attention, tokens, seconds)
 
 
@@ -45,7 +44,8 @@ def speech_png(
 ) -> bytes:
     """Return the figure of `draw_speech` as a PNG file."""
     file = io.BytesIO()
-    with _figure(tokens) as figure:
+    with plot_style(ATTENTION_STYLE):
+        figure = Figure(figsize=(WIDTH, TOP + _text_height(tokens)), dpi=PNG_DPI, layout="constrained")
         _draw(figure, spectrogram, attention, tokens, seconds)
         for part in (figure, *figure.axes):
             part.set_facecolor("none")
@@ -53,14 +53,9 @@ def speech_png(
     return file.getvalue()
 
 
-@contextmanager
-def _figure(tokens: Sequence[str]) -> Generator[Figure]:
-    with plot_style(ATTENTION_STYLE):
-        yield Figure(figsize=(WIDTH, _height(tokens)), dpi=PNG_DPI, layout="constrained")
-
-
-def _height(tokens: Sequence[str]) -> float:
-    return 2.4 + ROW * min(max(len(tokens), 4), MAX_ROWS)
+def _text_height(tokens: Sequence[str]) -> float:
+    """Return the height of the rows of the tokens, in inches."""
+    return ROW * min(max(len(tokens), 4), MAX_ROWS)
 
 
 def _draw(
@@ -70,7 +65,7 @@ def _draw(
     tokens: Sequence[str],
     seconds: float,
 ) -> None:
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1.5, ROW * min(max(len(tokens), 4), MAX_ROWS)))
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1.5, _text_height(tokens)))
     bands, count = len(spectrogram), len(tokens)
     above.imshow(
         spectrogram,
