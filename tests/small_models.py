@@ -24,6 +24,7 @@ from unifier import (
     RegressionHead,
     SegmentationHead,
     SentenceSelectionHead,
+    SpectrogramDecoderHead,
     SubwordTokenizer,
     TaggingHead,
     TokenClassificationHead,
@@ -36,6 +37,7 @@ from unifier import (
 from unifier.data.inputs import reader_of
 from unifier.models.folder import ModelTask, StoredModel, write_model
 from unifier_tokenizers import Audio
+from unifier_tokenizers.log_mel import LogMel
 
 D = 16
 VOCABULARY = Vocabulary.fit(["one two three", "four five six"], size=280)
@@ -65,6 +67,10 @@ PARTS: Mapping[str, Callable[[], Parts]] = {
     "questions": lambda: (
         Mixture(dict.fromkeys(("question", "context"), WordTokenizer(VOCABULARY, D))),
         QuestionAnsweringHead(D),
+    ),
+    "speech": lambda: (
+        SubwordTokenizer(VOCABULARY, D),
+        SpectrogramDecoderHead(D, log_mel=LogMel(8000, n_mels=8), mean=[0] * 8, std=[1] * 8, max_seconds=0.5, depth=1),
     ),
     "words": lambda: (WordTokenizer(VOCABULARY, D), TokenClassificationHead(LABELS, D)),
     "music": lambda: (PianoRollTokenizer(D), MultiLabelNextHead(88, D)),

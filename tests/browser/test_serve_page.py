@@ -29,12 +29,13 @@ DROP = """([element, bytes]) => {
 @pytest.fixture(scope="module")
 def model() -> Model:
     stored = small_model("picture", "sound", "text", "translation", "mixture", "caption", longest=32)
-    masks = small_model("segmentation", longest=32)  # Another task would change the random weights of the trunk.
+    # Another task would change the random weights of the trunk.
+    others = small_model("segmentation", "speech", longest=32)
     head = QueryDetectionHead(LABELS, D, patch=4, queries=5)
     with torch.no_grad():
         head.score.bias[1] += 50  # Each query finds an object.
     boxes = small_model(boxes=(PatchTokenizer(D, patch=4), head), longest=32)
-    return Model(replace(stored, tasks={**stored.tasks, **masks.tasks, **boxes.tasks}), Path("model"))
+    return Model(replace(stored, tasks={**stored.tasks, **others.tasks, **boxes.tasks}), Path("model"))
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +126,15 @@ def test_boxes_are_drawn_on_the_picture(page: Page, model: Model, tmp_path: Path
     assert canvas.evaluate(PAINTED)
     page.get_by_label("Nothing").check()
     assert not canvas.evaluate(PAINTED)
+
+
+def test_speech_is_played_with_its_alignment(page: Page, model: Model) -> None:
+    page.select_option("#task", "speech")
+    page.get_by_placeholder("Type or paste a text").fill("one two")
+    page.get_by_role("button", name="Predict").click()
+    expect(page.locator("#best + p")).to_have_text(model.predict(["one two"], "speech")[0])
+    page.wait_for_function("document.getElementById('best').duration > 0")  # The browser could read the sound.
+    assert page.locator("#alignment").evaluate("image => image.naturalWidth") > 100
 
 
 def test_translation_is_stepped_through_by_keyboard(page: Page, model: Model) -> None:

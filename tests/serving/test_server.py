@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 import pytest
 import requests
+import soundfile
 import torch
 from fastapi.testclient import TestClient
 from PIL import Image
 
 from tests.serving.conftest import make_model, picture, running, sound
 from tests.small_models import LABELS, D, small_model
-from unifier import MaskedReconstructionHead, Model, PatchTokenizer, QueryDetectionHead
+from unifier import MaskedReconstructionHead, Model, PatchTokenizer, QueryDetectionHead, SpectrogramDecoderHead
 from unifier.cli import main
 from unifier.data.inputs import AudioReader, ImageReader
 from unifier.inference.explain import explain_attention, explain_texts
@@ -260,6 +261,23 @@ def test_mask_has_the_size_of_its_picture() -> None:
         assert np.array_equal(answer, mask.numpy()[:height, :width])
         shares = [(answer == c).mean() for c in range(len(LABELS))]
         assert [each["share"] for each in prediction["mask"]["classes"]] == pytest.approx(shares)
+
+
+def test_speech_is_the_sound_of_predict_with_its_alignment_if_asked() -> None:
+    model = make_model("speech")
+    with running(model) as address:
+        plain, explained = (
+            post(address, {"text": "one two", "explain": explain}).json()["predictions"][0] for explain in (False, True)
+        )
+    (speech,) = model.predictions(["one two"])
+    waveform, rate = soundfile.read(BytesIO(b64decode(plain["sound"])), dtype="float32")
+    head = model.tasks["speech"].head
+    assert isinstance(head, SpectrogramDecoderHead)
+    sound = head.to_sound(speech)
+    assert rate == sound.sample_rate == 8000
+    assert np.allclose(waveform, sound.waveform, atol=1e-3)
+    assert "alignment" not in plain
+    assert Image.open(BytesIO(b64decode(explained["alignment"]))).width > 100
 
 
 def test_lines_of_a_text_file(model: Model, address: str) -> None:

@@ -1,6 +1,7 @@
 """A folder with the speech of each input text of a command, as WAV files."""
 
 import sys
+from io import BytesIO
 from pathlib import Path
 from typing import Any, final
 
@@ -57,9 +58,15 @@ class PredictedSpeech:
 
 def write_sound(path: Path, sound: Audio) -> Path:
     """Write a WAV file and return its path, or raise InputError if the file cannot be written."""
-    data, rate = np.asarray(sound.waveform), sound.sample_rate
     try:
-        soundfile.write(path, data, rate, format="WAV")
+        path.write_bytes(wav_bytes(sound))
     except OSError as error:
         raise InputError(f"{path} cannot be written: {one_line(error)}") from error
     return path
+
+
+def wav_bytes(sound: Audio) -> bytes:
+    """Return the content of a WAV file with the sound."""
+    file = BytesIO()
+    soundfile.write(file, np.asarray(sound.waveform), sound.sample_rate, format="WAV")
+    return file.getvalue()

@@ -6,6 +6,7 @@ from pathlib import Path
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.masked_language_modeling import MASK
 from unifier.heads.segmentation import SegmentationHead
+from unifier.heads.spectrogram_decoder import SpectrogramDecoderHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.report.content_policy import build_policy
 from unifier.serving.service import PredictionService
@@ -39,5 +40,11 @@ def _hint(service: PredictionService, task: str) -> str:
 
 def _output(service: PredictionService, task: str) -> str:
     head = service.model.tasks[task].head
-    kinds = {ClassificationHead: "label", TaggingHead: "tags", TextGenerationHead: "text", SegmentationHead: "mask"}
+    kinds = {
+        ClassificationHead: "label",
+        TaggingHead: "tags",
+        TextGenerationHead: "text",
+        SegmentationHead: "mask",
+        SpectrogramDecoderHead: "speech",
+    }
     return next((kind for cls, kind in kinds.items() if isinstance(head, cls)), "answer")

@@ -69,6 +69,11 @@ class Prediction(BaseModel):
     text: str | None = Field(default=None, description="The answer of a task without labels.")
     mask: MaskAnswer | None = Field(default=None, description="The mask of a task that segments pictures.")
     objects: list[FoundObject] | None = Field(default=None, description="The objects of a task that finds objects.")
+    sound: str | None = Field(default=None, description="The WAV file of a task that speaks texts, in base64.")
+    alignment: str | None = Field(
+        default=None,
+        description="A PNG file in base64 with the spectrogram, and with the attention of each step to the tokens.",
+    )
     attention: InputAttention | None = Field(default=None, description="The attention that each token receives.")
     heads: list[LayerLines] | None = Field(default=None, description="The attention of each layer and head.")
     size: tuple[int, int] | None = Field(default=None, description="Width and height of the prepared picture.")

@@ -15,11 +15,13 @@ from unifier.data.inputs import AudioReader, ImageReader, InputReader, MixtureRe
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.detection import MIN_SCORE, DetectionHead
 from unifier.heads.segmentation import SegmentationHead
+from unifier.heads.spectrogram_decoder import SpectrogramDecoderHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.token_classification import describe_labels
 from unifier.inference.explain import explain_attention, explain_heads, explain_texts
 from unifier.inference.model import Model
 from unifier.inference.predict import answers_of
+from unifier.inference.sound_folder import wav_bytes
 from unifier.inference.stream import encode_input, round_probability
 from unifier.serving.batching import Batcher
 from unifier.serving.schema import (
@@ -32,6 +34,7 @@ from unifier.serving.schema import (
     PredictRequest,
 )
 from unifier.training.mask_figures import class_colors, overlay_of
+from unifier.training.speech_figures import speech_figure
 from unifier_tokenizers import InputError, PretrainedTextTokenizer, SubwordTokenizer, Units, WordTokenizer
 
 MAX_INPUTS = 256
@@ -195,8 +198,13 @@ class PredictionService:
                     for box, label, score in zip(*(part.tolist() for part in result), strict=True)
                     if score >= MIN_SCORE
                 ]
+            if isinstance(head, SpectrogramDecoderHead):
+                prediction.sound = base64.b64encode(wav_bytes(head.to_sound(result))).decode()
         if job.explain:
             (units,) = job.inputs
+            if isinstance(head, SpectrogramDecoderHead):
+                figure = speech_figure(head, task.tokenizer, units, result)
+                prediction.alignment = base64.b64encode(figure).decode()
             text = task.reader.prepare(job.texts[number]) if job.texts and isinstance(job.texts[number], str) else ""
             prediction.attention = explain_attention(self.model, job.task, units, text)
             prediction.size = job.sizes[0] if job.sizes else None

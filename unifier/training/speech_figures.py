@@ -27,13 +27,17 @@ def render_speech(task: Task, raw: Any, target: Any, prediction: Any) -> dict[st
     if not isinstance(head, SpectrogramDecoderHead) or not isinstance(prediction, Speech):
         return {}
     sounds = {"prediction_audio": head.to_sound(prediction), "target_audio": target}
-    tokens = token_names(task.tokenizer, task.tokenizer.encode(raw))
-    png = speech_png(*_arrays(prediction), tokens, _seconds(head, prediction))
+    png = speech_figure(head, task.tokenizer, task.tokenizer.encode(raw), prediction)
     return {
         "marks": "speech",
         **{name: render_input(sound, task.tokenizer, SPEECH)["audio"] for name, sound in sounds.items()},
         "prediction_image": f"data:image/png;base64,{base64.b64encode(png).decode()}",
     }
+
+
+def speech_figure(head: SpectrogramDecoderHead, tokenizer: Tokenizer, units: Units, speech: Speech) -> bytes:
+    """Return the figure of `draw_generated_speech` as a PNG file."""
+    return speech_png(*_arrays(speech), token_names(tokenizer, units), _seconds(head, speech))
 
 
 def draw_generated_speech(
