@@ -159,7 +159,7 @@ class SpectrogramDecoderHead(SummedHead):
             heads: `Transformer` explains the arguments from `heads` to `activation`.
             dropout: The dropout probability in the blocks and in the post-net.
             prenet_dropout: The dropout probability in the pre-net, in training and in evaluation.
-            frame_dropout: The probability that a step of training reads the mean frame in place of the last frame, so
+            frame_dropout: The probability that a step of training reads the mean frame in place of the last frame. Then
                 the decoder must read the text (Liu et al. 2019, Maximizing Mutual Information for Tacotron).
             guided_attention: The weight of the loss of guided attention. 0 turns guided attention off.
             sharpening: The factor of the distance from the mean frame in `to_sound`. A decoder predicts means of
@@ -244,8 +244,8 @@ class SpectrogramDecoderHead(SummedHead):
             weights: See `hidden_states`.
 
         Returns:
-            The hidden states (B, T, D), the normalized frames (B, T * r, F) of the target, and the mask (B, T * r) of
-            the frames that are no padding. T is L / r, rounded up.
+            The hidden states (B, T, D), the normalized frames (B, T * r, F) of the target, and their mask (B, T * r),
+            which is False for padding. T is L / r, rounded up.
         """
         padded = functional.pad(target, (0, -target.shape[2] % self.reduction), value=IGNORE_INDEX)
         real = padded[:, 0] != IGNORE_INDEX
@@ -318,9 +318,9 @@ class SpectrogramDecoderHead(SummedHead):
     def statistics(self, predictions: Sequence[Speech], targets: Sequence[Audio]) -> NDArray[np.float64]:
         """Return the statistics (n, 7) of n sounds.
 
-        The columns are 1, the mel-cepstral distortion times the ratio of the lengths, the distortion alone, the error
-        of the length in seconds, and 1 for a sound without an end. Then follow the steps that attend to an earlier
-        token than the step before, and the steps after the first.
+        The first columns are 1, the mel-cepstral distortion times the ratio of the lengths, and the distortion alone.
+        Then follow the error of the length in seconds, 1 for a sound without an end, the steps that attend to a token
+        before that of the last step, and the steps after the first.
         """
         rows = list[list[float]]()
         for speech, target in zip(predictions, targets, strict=True):

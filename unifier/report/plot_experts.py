@@ -32,7 +32,7 @@ def task_difference(shares: Mapping[str, NDArray[np.float64]]) -> float | None:
     """Return the total variation distance between two tasks' shares (layers, E), averaged over pairs and layers.
 
     The distance is 0 if each expert gets equal shares of the tasks' tokens, and 1 if no expert gets tokens of two
-    tasks. With a single task, the distance is None.
+    tasks. A single task has no distance (None).
     """
     distances = [np.abs(a - b).sum(-1).mean() / 2 for a, b in combinations(shares.values(), 2)]
     return fmean(map(float, distances)) if distances else None
