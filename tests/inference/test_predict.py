@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 from tests.small_models import LABELS, SOUND, VOCABULARY, D, save_model, small_model
-from unifier import ClassificationHead, MaskedReconstructionHead, Model, PatchTokenizer
+from unifier import ClassificationHead, MaskedReconstructionHead, Model, PatchTokenizer, load
 from unifier.cli import main
 from unifier.data.inputs import ImageReader, SeriesReader
 from unifier.inference import stream
@@ -149,6 +149,21 @@ def test_lines_of_a_file_are_read_back(tmp_path: Path, capsys: pytest.CaptureFix
     written = rows(out.read_text(encoding="utf-8"))
     assert [row["input"] for row in written] == texts
     assert all(row.keys() == {"input", "text"} for row in written)
+
+
+@pytest.mark.slow
+def test_lines_of_items_give_the_next_items(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, lines, table = save_model(tmp_path, "shop"), tmp_path / "carts.txt", tmp_path / "carts.csv"
+    lines.write_text("3 17\n5\n3 shoes\n3 999\n")
+    assert main(["predict", folder, str(lines), "--bad-inputs", "skip"]) == 0
+    output, messages = capsys.readouterr()
+    described = load(folder).predict([[3, 17], [5]])
+    assert [tuple(row.values()) for row in rows(output)] == [("3 17", described[0]), ("5", described[1])]
+    assert "'3 shoes'" in messages
+    assert "999" in messages
+    table.write_text("items\n5\n")
+    assert main(["predict", folder, str(table)]) == 0
+    assert [tuple(row.values()) for row in rows(capsys.readouterr().out)] == [("5", described[1])]
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from unifier.heads.sentence_selection import split_sentences
 from unifier_tokenizers import (
     Audio,
     InputError,
+    ItemTokenizer,
     MarkedText,
     Mixture,
     PatchTokenizer,
@@ -226,6 +227,23 @@ class SeriesReader(InputReader):
 
 @final
 @dataclass(frozen=True)
+class ItemReader(InputReader):
+    """Preparation of sequences of items. Each line of a file contains item numbers with spaces between them."""
+
+    def __call__(self, path: Path) -> str:
+        raise InputError(f"{path}: item numbers are expected, not a file; read the lines of the file")
+
+    def prepare(self, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return [int(item) for item in value.split()]
+        except ValueError:
+            raise InputError(f"{value!r}: item numbers with spaces between them are expected, such as 3 17") from None
+
+
+@final
+@dataclass(frozen=True)
 class RawReader(InputReader):
     """No preparation: the tokenizer reads the object itself."""
 
@@ -259,6 +277,8 @@ def reader_of(source: object, tokenizer: Tokenizer, *, marked: bool = False) -> 
         return ImageReader(1)
     if isinstance(tokenizer, PianoRollTokenizer):
         return MidiReader()
+    if isinstance(tokenizer, ItemTokenizer):
+        return ItemReader()
     if isinstance(tokenizer, AudioTokenizer | SampleTokenizer):
         return AudioReader()
     return (

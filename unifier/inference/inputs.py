@@ -15,6 +15,7 @@ from unifier.data.inputs import (
     AudioReader,
     ImageReader,
     InputReader,
+    ItemReader,
     MidiReader,
     MixtureReader,
     RawReader,
@@ -45,10 +46,15 @@ _KINDS: Mapping[type[InputReader], tuple[str, Collection[str] | None]] = {
     AudioReader: ("sounds", AUDIO_SUFFIXES),
     MidiReader: ("MIDI files", MIDI_SUFFIXES),
     TextReader: ("lines of text", {".txt"}),
+    ItemReader: ("lines of item numbers", {".txt"}),
     MixtureReader: ("rows", None),
     SeriesReader: ("time series", {".csv"}),
 }
 """Mapping from a reader to its inputs in words, and the suffixes of its files in a folder. None means all files."""
+
+
+LINE_COLUMNS: Mapping[type[InputReader], str] = {TextReader: "text", ItemReader: "items"}
+"""Mapping from a reader whose inputs are lines of a file to the column of its inputs in a table."""
 
 
 @final
@@ -68,9 +74,9 @@ class Input(NamedTuple):
 def read_inputs(paths: Sequence[str], reader: InputReader, columns: Sequence[str] = ()) -> Iterator[Input | Pause]:
     """Yield the inputs in files, folders, tables and standard input, one after the other.
 
-    A text model reads each line of a file. Every other model reads one input per file. Standard input contains texts,
-    paths of files, or objects of JSON for a mixture, one per line. For a model that fills gaps, such as "a <mask>
-    film", or that speaks, a text may be given directly.
+    A model for texts or items reads each line of a file. Every other model reads one input per file. Standard input
+    contains texts, items, paths of files, or objects of JSON for a mixture, one per line. For a model that fills gaps,
+    such as "a <mask> film", or that speaks, a text may be given directly.
 
     Args:
         paths: The files and folders, and "-" for standard input.
@@ -166,7 +172,7 @@ def _suffix(path: str) -> str:
 def _read_table(path: Path, reader: InputReader, columns: Sequence[str]) -> Iterator[Input]:
     """Yield the inputs in the rows of a table. Paths are relative to the table."""
     members = reader.members if isinstance(reader, MixtureReader) else None
-    own = list(members) if members else ["text" if isinstance(reader, TextReader) else "file"]
+    own = list(members) if members else [LINE_COLUMNS.get(type(reader), "file")]
     for row in iterate_table(path, (*own, *columns), tab_separated=TABLE_SUFFIXES[_suffix(str(path))]):
         place = f"{path}, line {row.line}"
         if members:
@@ -194,7 +200,7 @@ def _decode_row(line: bytes, place: str, path: Path, reader: MixtureReader) -> I
 
 
 def _cell_value(table: Path, reader: InputReader, cell: str) -> str | Path:
-    return cell if isinstance(reader, TextReader) else table.parent / cell
+    return cell if type(reader) in LINE_COLUMNS else table.parent / cell
 
 
 def _read_folder(folder: Path, reader: InputReader) -> Iterator[Input]:
@@ -217,7 +223,7 @@ def _read_file(path: Path, reader: InputReader) -> Iterator[Input]:
     if isinstance(reader, SeriesReader):
         yield from _read_series(path, reader)
         return
-    if not isinstance(reader, TextReader):
+    if type(reader) not in LINE_COLUMNS:
         yield Input(str(path), str(path), path)
         return
     try:
@@ -244,13 +250,13 @@ def _read_standard_input(reader: InputReader) -> Iterator[Input | Pause]:
                     is_empty = False
             yield Pause()
     if is_empty:
-        kinds: Mapping[type[InputReader], str] = {TextReader: "text", MixtureReader: "object of JSON"}
+        kinds: Mapping[type[InputReader], str] = {**LINE_COLUMNS, MixtureReader: "object of JSON"}
         raise InputError(f"standard input has no inputs: add one {kinds.get(type(reader), 'path')} per line")
 
 
 def _read_line(line: bytes, place: str, reader: InputReader) -> Iterator[Input]:
     """Yield the inputs in a line of standard input: a text, an object of JSON, or the path of a file."""
-    if isinstance(reader, TextReader):
+    if type(reader) in LINE_COLUMNS:
         yield _decode_line(line, place)
     elif line and isinstance(reader, MixtureReader):
         yield _decode_row(line, place, Path(STANDARD_INPUT), reader)
