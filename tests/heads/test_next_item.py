@@ -1,12 +1,14 @@
 """The head that recommends items: ranks against a plain loop, the contract of heads, and the model folder."""
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 
+from unifier.cli import main
 from unifier.data.dataloader import Batch
-from unifier.data.inputs import RawReader
+from unifier.data.inputs import ItemReader
 from unifier.heads.next_item import TOP, NextItemHead
 from unifier.models.folder import ModelTask, StoredModel, read_model, write_model
 from unifier.network import Network
@@ -21,13 +23,27 @@ SEQUENCES = [[3, 1, 7, 2], [5, 5], [9, 8, 9], [4, 14, 13, 12, 11, 10]]
 
 def make_network() -> Network:
     tokenizer = ItemTokenizer(NUM_ITEMS, 16)
-    task = ModelTask(tokenizer, NextItemHead(tokenizer.embedding), RawReader(), 9, objective=NextToken())
+    task = ModelTask(tokenizer, NextItemHead(tokenizer.embedding), ItemReader(), 9, objective=NextToken())
     return Network(Transformer(16, 1, 2, 16), {"products": task}).eval()
 
 
 def make_batch(network: Network, sequences: list[list[int]] = SEQUENCES) -> Batch:
     parts = pad_columns([network.tasks["products"].tokenizer.encode(sequence) for sequence in sequences])
     return NextToken()(Batch(*parts, torch.zeros(len(sequences))), [])
+
+
+@pytest.mark.slow
+def test_evaluate_ranks_the_last_item_of_each_line(tmp_path: Path) -> None:
+    network = make_network()
+    tasks = {name: task for name, task in network.tasks.items() if isinstance(task, ModelTask)}
+    write_model(tmp_path / "shop", StoredModel("shop", network.trunk, tasks, 18, {"scores": {}}), "card")
+    (tmp_path / "carts.txt").write_text("".join(f"{' '.join(map(str, each))}\n" for each in SEQUENCES))
+    out = tmp_path / "evaluation"
+    assert main(["evaluate", str(tmp_path / "shop"), str(tmp_path / "carts.txt"), "--out", str(out)]) == 0
+    ranks = network.evaluate_batch("products", make_batch(network))
+    hits = sum(rank <= TOP for rank in ranks.values()) / len(SEQUENCES)
+    scores = json.loads((out / "evaluation.json").read_text())["scores"]
+    assert 0 < scores[f"hit_rate_{TOP}"]["score"] == pytest.approx(hits)
 
 
 def test_rank_equals_a_plain_loop_without_the_history() -> None:

@@ -236,7 +236,7 @@ class SpectrogramDecoderHead(SummedHead):
     def teacher_forced(
         self, tokens: Tokens, target: Tensor, weights: list[Tensor] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what the decoder gives for each step, if the frames before the step are those of the target.
+        """Run the decoder on the frames of the target (teacher forcing).
 
         Args:
             tokens: The trunk's tokens (B, D, N).
@@ -319,8 +319,8 @@ class SpectrogramDecoderHead(SummedHead):
         """Return the statistics (n, 7) of n sounds.
 
         The first columns are 1, the mel-cepstral distortion times the ratio of the lengths, and the distortion alone.
-        Then follow the error of the length in seconds, 1 for a sound without an end, the steps that attend to a token
-        before that of the last step, and the steps after the first.
+        Then follow the error of the length in seconds, and 1 for a sound without an end. The last columns count the
+        steps that attend to an earlier token than the step before, and all steps after the first.
         """
         rows = list[list[float]]()
         for speech, target in zip(predictions, targets, strict=True):

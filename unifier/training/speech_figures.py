@@ -56,7 +56,7 @@ def draw_generated_speech(
 
 
 def token_names(tokenizer: Tokenizer, units: Units) -> Sequence[str]:
-    """Return a text for each token of an input. Tokens that are no subwords have their numbers."""
+    """Return a text for each token of an input. Other tokens than subwords are numbered."""
     if isinstance(tokenizer, SubwordTokenizer):
         return tokenizer.vocabulary.tokens(units.values.tolist())
     return [str(number) for number in range(units.values.shape[-1])]
