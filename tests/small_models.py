@@ -65,7 +65,7 @@ PARTS: Mapping[str, Callable[[], Parts]] = {
     "numbers": lambda: (SubwordTokenizer(VOCABULARY, D), RegressionHead("ab", D, mean=[3, 4], std=[2, 5])),
     "sentences": lambda: (SubwordTokenizer(VOCABULARY, D, sentences=True), SentenceSelectionHead(D)),
     "questions": lambda: (
-        Mixture(dict.fromkeys(("question", "context"), WordTokenizer(VOCABULARY, D))),
+        Mixture(dict.fromkeys(("question", "context"), WordTokenizer(VOCABULARY, D)), mark_shared=True),
         QuestionAnsweringHead(D),
     ),
     "speech": lambda: (

@@ -121,7 +121,7 @@ def test_table_and_trunk_start_from_hidden_words(tmp_path: Path, capsys: pytest.
     text.write_text("".join(f"Ann walks in new york , and Bo walks {k} days .\n" for k in range(80)))
     shared = ["dim=32", "depth=1", "batch_tokens=256", "num_validations=1", "steps=5"]
     options = ["--out", str(tmp_path), "--track", "off"]
-    hidden = [f"data={text}", "unit=words", "vocabulary=300", "piece_words=12"]
+    hidden = [f"data={text}", "unit=words", "vocabulary=300", "piece_words=12", "trunk=convolutional"]
     assert main(["run", "pretrain", *hidden, *shared, *options]) == 0
     start = capsys.readouterr().out.splitlines()[-1]
     data = write(tmp_path / "places.jsonl", rows())

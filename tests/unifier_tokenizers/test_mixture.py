@@ -104,6 +104,8 @@ def mixture() -> Mixture:
 def test_mixture_keeps_contract(mixture: Mixture) -> None:
     check_tokenizer(mixture, examples())
     check_tokenizer(Mixture({"text": Letters()}), [{"text": "one"}, {"text": "two"}, {"text": "three"}])
+    pairs = [{"left": "one", "right": "no"}, {"left": "t", "right": "three"}, {"left": "five", "right": "even"}]
+    check_tokenizer(Mixture({"left": Letters(), "right": Letters()}, mark_shared=True), pairs)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint8", "int32"])
@@ -214,3 +216,21 @@ def test_beginning_without_a_member_embeds() -> None:
     complete = mixture.embed(values[None], positions[None])
     beginning = mixture.embed(values[None, :, :3], positions[None, :, :3])
     torch.testing.assert_close(beginning, complete[:, :, :3])
+
+
+def test_shared_tokens_are_marked() -> None:
+    left = Recorder(torch.tensor([[1, 2, 3, 4], [0, 5, 5, 5]]))
+    right = Recorder(torch.tensor([[7, 3, 2, 2], [0, 5, 6, 6]]))
+    mixture = Mixture({"left": left, "right": right}, mark_shared=True)
+    assert mixture.shared is not None
+    mixture.modality.weight.data.zero_()
+    mixture.shared.weight.data[1:] = torch.tensor([1.0, 2.0])[:, None]
+    # 2 is a shared token, and 1 is a token whose first value occurs in the other member.
+    assert mixture({"left": None, "right": None})[0].tolist() == [0, 1, 2, 0, 0, 2, 1, 1]
+
+
+def test_padding_is_not_shared() -> None:
+    mixture = Mixture({"left": Recorder(torch.zeros(1, 1)), "right": Recorder(torch.ones(1, 1))}, mark_shared=True)
+    short = mixture.encode({"left": None, "right": None})
+    values, positions, mask = pad_columns([short, Units(short.values.tile(2), short.positions.tile(2))])
+    assert not mixture.embed(values, positions)[~mask[:, None].expand(-1, D, -1)].any()

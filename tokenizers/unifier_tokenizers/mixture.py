@@ -27,6 +27,9 @@ HEADER = 4
 - Row 3 is the number of axes of the member's positions.
 """
 
+HASH_FACTOR = 6364136223846793005
+"""The base of the hash of a token's values, which is computed modulo 2 ** 64 (Knuth's linear generator MMIX)."""
+
 
 @final
 class Mixture(Tokenizer):
@@ -37,8 +40,15 @@ class Mixture(Tokenizer):
     members, because all examples of a batch must have the same number of rows.
     """
 
-    def __init__(self, members: Mapping[str, Tokenizer]) -> None:
+    def __init__(self, members: Mapping[str, Tokenizer], *, mark_shared: bool = False) -> None:
         """Create the mixture.
+
+        Args:
+            members: The tokenizers of the modalities, all with the same D.
+            mark_shared: Add a learned vector to the tokens that also occur in another member, such as the words of a
+                context that are in the question (Chen et al. 2017, "Reading Wikipedia to Answer Open-Domain
+                Questions", section 3.2). Another vector is for tokens that share only the first of their values, such
+                as the first subword of a word.
 
         Raises:
             InputError: If there are no members, if the members have different D, or if a name is not possible.
@@ -54,6 +64,7 @@ class Mixture(Tokenizer):
         super().__init__(next(iter(dims.values())))
         self.members = cast("Mapping[str, Tokenizer]", nn.ModuleDict(members))
         self.modality = nn.Embedding(len(members), self.dim)
+        self.shared = nn.Embedding(3, self.dim, padding_idx=0) if mark_shared else None
         self._layouts: list[list[int]] = []
         nn.init.normal_(self.modality.weight, std=0.02)
 
@@ -113,7 +124,7 @@ class Mixture(Tokenizer):
             embedded = member.embed(body, member_positions[:, :axes]) + weight[index, :, None]
             rank = (mine.cumsum(-1) - 1).clamp(min=0)  # The index of each token among the tokens of its member.
             columns = torch.where(mine[:, None], _gather_columns(embedded, rank), columns)
-        return columns
+        return columns if self.shared is None else columns + self.shared(_compare_members(values)).mT
 
     def fix_layout(self, values: Tensor) -> None:
         """Store the layout of each member's values, which an exported graph needs as constants.
@@ -165,6 +176,26 @@ def _to_float(bits: Tensor) -> Tensor:
     mantissa = torch.where(exponent > 0, ((bits & 0x7FFFFF) | 0x800000).float(), 0.0)
     half = (exponent - 150).float() / 2  # 2 ** -150 is no float32 number, but its square root is one.
     return torch.where(bits < 0, -mantissa, mantissa) * half.exp2() * half.exp2()
+
+
+def _compare_members(values: Tensor) -> Tensor:
+    """Compare each token with the tokens of other members.
+
+    Args:
+        values: Values (B, HEADER + P, N).
+
+    Returns:
+        For each token (B, N): 2 if another member has the same token, 1 if another member has a token with the same
+        first value, and 0 otherwise.
+    """
+    member, first = values[:, 0], values[:, HEADER]
+    # Comparing one hash per token is three times as fast as comparing all of its values.
+    factors = [pow(HASH_FACTOR, row, 2**63) for row in range(values.shape[1] - HEADER)]
+    hashes = (values[:, HEADER:].long() * torch.tensor(factors, device=values.device)[:, None]).sum(1)
+    is_token = member > 0
+    is_other = (member[:, :, None] != member[:, None]) & is_token[:, :, None] & is_token[:, None]
+    same_first, same = (is_other & (key[:, :, None] == key[:, None]) for key in (first, hashes))
+    return same_first.any(-1).int() + same.any(-1).int()
 
 
 def _pack_left(values: Tensor, positions: Tensor, mine: Tensor, length: int) -> tuple[Tensor, Tensor]:
