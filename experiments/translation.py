@@ -16,7 +16,7 @@ def translation(
     vocabulary: int = 9500,
     level: Level = "bpe",
     bpe_dropout: float = 0.0,
-    recase: bool = False,
+    recase: bool = True,
     trunk: TrunkConfig = TRUNK,
     decoder: DecoderConfig = DECODER,
     training: uf.Training = TRAINING,
@@ -27,7 +27,7 @@ def translation(
         vocabulary: Number of subwords in the vocabulary; with start=RUN, the vocabulary of the trained model is used.
         level: Kind of subword: bpe, wordpiece, unigram, word, character or byte.
         bpe_dropout: Probability that BPE skips the merge of two subwords, in training only.
-        recase: Read an input in capitals as if only its first letter were a capital.
+        recase: Read an input in capitals as if only its first letter were a capital. False reads it as it is.
     """
     if bpe_dropout and trunk.positions == "learned":
         raise uf.InputError(

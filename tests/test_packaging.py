@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import unifier as uf
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -19,6 +21,13 @@ def test_every_package_is_listed() -> None:
     listed = set(configuration["tool"]["setuptools"]["packages"])
     folders = {path.parent.relative_to(ROOT) for path in (ROOT / "unifier").rglob("*.py")}
     assert {".".join(folder.parts) for folder in folders} | {"unifier.experiments", "unifier_tokenizers"} == listed
+
+
+def test_every_head_has_an_entry_point() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["unifier.heads"].values()
+    exported = [getattr(uf, name) for name in dir(uf)]
+    heads = [each for each in exported if isinstance(each, type) and issubclass(each, uf.Head) and each is not uf.Head]
+    assert sorted(listed) == sorted(f"{head.__module__}:{head.__name__}" for head in heads)
 
 
 @pytest.mark.slow

@@ -93,13 +93,22 @@ def test_table_rows_have_lines_and_cells(tmp_path: Path) -> None:
     ("text", "parts"),
     [
         ("file,label\na,b\nshort\n", ("line 3", "2 cells")),
+        ("file;label\na;b\n", ("semicolons",)),
         ("file,label\na,b\ntoo,long,a row\n", ("line 3", "2 cells")),
         ("file,file\na,b\n", ("two columns file",)),
         ('file,label\n"a,b\n' + 70_000 * "c,d\n", ("line 2",)),
         ('file,label\na,b\na,"b\nc,d\n', ("line 3",)),
         ('"file,label\n' + 7_000_000 * "c", ("line ",)),
     ],
-    ids=["short row", "long row", "duplicate column", "unclosed quote", "unclosed last cell", "long cell"],
+    ids=[
+        "short row",
+        "semicolons",
+        "long row",
+        "duplicate column",
+        "unclosed quote",
+        "unclosed last cell",
+        "long cell",
+    ],
 )
 def test_malformed_table_is_refused(tmp_path: Path, text: str, parts: tuple[str, ...]) -> None:
     (tmp_path / "table.csv").write_text(text)

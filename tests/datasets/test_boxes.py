@@ -74,6 +74,7 @@ def test_own_table_is_split_and_read_in_pixels(tmp_path: Path) -> None:
     [
         ("0.png,,cell,3,2,13,6\n", "not inside"),
         ("0.png,,cell,3,2,x,6\n", "line 2, x1"),
+        ("0.png,,,3,2,5,6\n", "line 2: the box has no label"),
         ("9.jpg,,cell,3,2,5,6\n", "9.jpg"),
     ],
 )
@@ -131,4 +132,10 @@ def test_recipe_trains_predicts_and_evaluates(tmp_path: Path, capsys: pytest.Cap
     assert next(csv.DictReader(io.StringIO(capsys.readouterr().out))).keys() == {"input", "objects"}
     assert main(["evaluate", str(run), str(path), "--out", str(tmp_path / "scores")]) == 0
     assert json.loads((tmp_path / "scores" / "evaluation.json").read_text())["examples"] == 12
+    tabs = path.with_suffix(".tsv")
+    rows = path.read_text().replace("note", "split").splitlines()
+    rows = [row.replace(",,", f",{'test' if k < 5 else 'train'},", 1) for k, row in enumerate(rows)]
+    tabs.write_text("\n".join(rows).replace(",", "\t"))
+    assert main(["evaluate", str(run), str(tabs), "--out", str(tmp_path / "scores")]) == 0
+    assert json.loads((tmp_path / "scores" / "evaluation.json").read_text())["examples"] == 4
     assert main(["run", "detection", f"data={path}", "queries=9", *options]) == 2

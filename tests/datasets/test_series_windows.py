@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from unifier.datasets.series_windows import SeriesWindows, labeled_windows
@@ -53,7 +55,8 @@ def test_new_table_is_cut_as_the_test_split(tmp_path: Path) -> None:
         ({3: "2020-01-01 03:00,,1"}, r"line 5, a: a number is expected, not ''; fill the gap"),
         ({3: "2020-01-01 03:00,NaN,1"}, "line 5, a"),
         ({3: "2020-01-01 05:30,0,1"}, "fill the gap"),
-        ({3: "2020-01-01 02:00,0,1"}, "sort the rows"),
+        ({3: "2020-01-01 01:00,0,1"}, "sort the rows"),
+        ({3: "2020-01-01 02:00,0,1"}, "02:00:00 occurs twice; remove"),
         ({3: "yesterday,0,1"}, "line 5, date"),
     ],
 )
@@ -70,6 +73,13 @@ def test_series_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     for context, horizon, split in ((40, 3, "train"), (5, 7, "val"), (5, 13, "test")):
         with pytest.raises(InputError, match=f"{split} has .* rows"):
             SeriesWindows(table, context=context, horizon=horizon).split(split)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match="test has 12 rows"):
+        assert SeriesWindows(table, context=5, horizon=13).score_range
+    with pytest.raises(InputError, match="train has 0 rows"):
+        SeriesWindows(write_table(tmp_path / "one.csv", rows=1), context=1, horizon=1).split("train")
+    (tmp_path / "semicolons.csv").write_text("date;a\n2020-01-01;1\n")
+    with pytest.raises(InputError, match="semicolons"):
+        SeriesWindows(str(tmp_path / "semicolons.csv"), context=1, horizon=1).split("train")
     with pytest.raises(InputError, match="one row per time step"):
         SeriesWindows(write_table(tmp_path / "empty.csv", rows=0), context=5, horizon=2).split("train")
     with pytest.raises(InputError, match="horizon=-1"):
@@ -80,3 +90,11 @@ def test_series_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
         SeriesWindows("etth1", context=5, horizon=2, channels=("OT",))
     with pytest.raises(InputError, match="does not exist"):
         SeriesWindows(str(tmp_path / "no.csv"), context=5, horizon=2)
+
+
+def test_files_with_other_channels_are_refused(tmp_path: Path) -> None:
+    for split, channel in (("train", "b"), ("val", "c"), ("test", "b")):
+        table = pyarrow.table({"a": np.arange(60.0), channel: np.arange(60.0)})
+        pyarrow.parquet.write_table(table, tmp_path / f"{split}.parquet")
+    with pytest.raises(InputError, match=r"val.parquet and .*train.parquet differ in the column b"):
+        SeriesWindows(f"parquet:{tmp_path}", context=5, horizon=2).split("train")

@@ -137,5 +137,6 @@ def translation_model(tmp_path: Path) -> str:
 
 
 def test_recase_is_a_setting_of_the_tokenizer() -> None:
-    tokenizers = [only_task(build("translation", **TRANSLATION, **given)).tokenizer for given in ({}, {"recase": True})]
+    given = ({"recase": False}, {})
+    tokenizers = [only_task(build("translation", **TRANSLATION, **each)).tokenizer for each in given]
     assert [getattr(tokenizer, "recase", None) for tokenizer in tokenizers] == [False, True]

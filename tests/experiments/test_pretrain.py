@@ -157,7 +157,9 @@ def test_forecasts_start_from_hidden_patches(tmp_path: Path, monkeypatch: pytest
     [tuned] = uf.run(load_experiment("forecasting"), **settings, **start)
     assert tuned.lineage["tokenizers"] == ["los_speed"]
     for result, kind in ((trained, "reconstruction"), (tuned, "forecast")):
-        assert (result.folder / "figures" / f"{kind}-los_speed.svg").exists()
+        figure = f"figures/{kind}-los_speed.svg"
+        assert (result.folder / figure).exists()
+        assert figure in json.loads((result.folder / "hashes.json").read_text())
         assert f"{kind}s, los_speed" in (result.folder / "report.html").read_text()
     for horizon, message in ((0, "horizon=0"), (500, "horizon=500")):
         with pytest.raises(uf.InputError, match=message):

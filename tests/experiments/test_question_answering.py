@@ -36,7 +36,7 @@ def rows() -> list[dict[str, Any]]:
 
 def write(path: Path, content: list[dict[str, Any]]) -> str:
     if path.suffix == ".jsonl":
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in content))
+        path.write_text("\n".join(f"{json.dumps(row)}\n" for row in content))  # Empty lines are skipped.
     else:
         paragraphs = [{"context": row["context"], "qas": [{"id": "q", **row}]} for row in content]
         path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
@@ -45,6 +45,7 @@ def write(path: Path, content: list[dict[str, Any]]) -> str:
 
 def test_both_formats_have_equal_examples_and_contexts_are_in_one_split(tmp_path: Path) -> None:
     doubled = [row for row in rows() for _ in range(2)]
+    doubled[0] = doubled[1] = {**doubled[0], "answers": "rome"}  # A single text is one answer.
     sources = [QuestionFile(write(tmp_path / f"own{suffix}", doubled)) for suffix in (".jsonl", ".json")]
     for split in SPLITS:
         first, second = ([*source.split(split)] for source in sources)
@@ -58,12 +59,12 @@ def test_both_formats_have_equal_examples_and_contexts_are_in_one_split(tmp_path
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"answers": ["berlin"]}, "line 3: the context has no answer 'berlin': correct"),
-        ({"answers": [{"text": "rome", "answer_start": 2}]}, "line 3: the context has no answer 'rome' at character 2"),
-        ({"answers": [{"text": "rome", "answer_start": 10**6}]}, "line 3: the context has no answer"),
-        ({"answers": []}, "line 3: the question has no answers"),
-        ({"answers": 3}, "line 3: an object with"),
-        ({"question": None}, "line 3: an object with"),
+        ({"answers": ["berlin"]}, "line 5: the context has no answer 'berlin': correct"),
+        ({"answers": [{"text": "rome", "answer_start": 2}]}, "line 5: the context has no answer 'rome' at character 2"),
+        ({"answers": [{"text": "rome", "answer_start": 10**6}]}, "line 5: the context has no answer"),
+        ({"answers": []}, "line 5: the question has no answers"),
+        ({"answers": 3}, "line 5: an object with"),
+        ({"question": None}, "line 5: an object with"),
     ],
 )
 def test_wrong_questions_are_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from unifier.inference.model import Model
 from unifier.inference.neighbors import VectorTable, parse_queries
 from unifier.models.card import write_card
 from unifier.models.folder import write_model
-from unifier_tokenizers import InputError, PatchTokenizer, SubwordTokenizer, Vocabulary, WordTokenizer
+from unifier_tokenizers import InputError, Mixture, PatchTokenizer, SubwordTokenizer, Vocabulary, WordTokenizer
 
 WORDS = ["king", "queen", "man", "woman", "apple", "kings"]
 VOCABULARY = Vocabulary.fit([" ".join(WORDS)] * 3, level="word", extra=("<mask>",))
@@ -51,6 +51,13 @@ def test_table_has_only_entries_that_a_word_can_name(level: Any) -> None:
     assert not {"<pad>", "<eos>"} & table.words.keys()
 
 
+def test_mixture_has_the_table_of_its_text() -> None:
+    words = WordTokenizer(VOCABULARY, 8)
+    mixture = Mixture({"picture": PatchTokenizer(8, channels=1), "text": words})
+    query = parse_queries(["king"])[0]
+    assert make_table(mixture).nearest(query) == make_table(words).nearest(query)
+
+
 def test_bad_queries_are_refused() -> None:
     table = make_table(WordTokenizer(VOCABULARY, 8))
     assert table.find("King") == table.find("king")
@@ -64,6 +71,8 @@ def test_bad_queries_are_refused() -> None:
     for text in ("king -", "- king", "king - + man", "+"):
         with pytest.raises(InputError, match="both sides"):
             parse_queries(text.split())
+    with pytest.raises(InputError, match="query is empty"):
+        parse_queries([""])
     assert [query.text for query in parse_queries(["king - man", "queen"])] == ["king - man", "queen"]
     with pytest.raises(InputError, match="PatchTokenizer"):
         make_table(PatchTokenizer(8, channels=1))

@@ -358,6 +358,17 @@ def test_attention_has_a_figure_per_input(kind: str, content: dict[str, Any], tm
         assert rows((tmp_path / "out.csv").read_text())[0]["label"] in " ".join(texts)
 
 
+@pytest.mark.slow
+def test_attention_to_a_question_is_drawn_over_its_context(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"question": "one", "context": "two three"}) + "\n")
+    model, out = save_model(tmp_path, "questions", longest=64), tmp_path / "figures"
+    assert main(["predict", model, str(tmp_path / "a.jsonl"), "--attention", str(out)]) == 0
+    (path,) = (path for path in out.iterdir() if not path.stem.endswith("-heads"))
+    texts = {text.strip() for text in ElementTree.parse(path).getroot().itertext()}
+    assert {"two", "three"} <= texts
+    assert "one" not in texts
+
+
 def test_attention_of_a_model_without_attention_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.txt").write_text("one\n")
     (tmp_path / "file").touch()

@@ -195,6 +195,8 @@ def _find_columns(path: Path, header: Sequence[str], required: Sequence[str]) ->
     counts = Counter(header)
     more = f" and {len(counts) - MAX_LISTED_COLUMNS:,} more" if len(counts) > MAX_LISTED_COLUMNS else ""
     listed = (", ".join([*counts][:MAX_LISTED_COLUMNS]) or "none") + more
+    if len(header) == 1 and ";" in header[0]:
+        raise InputError(f"{path}: the cells of the first line are separated by semicolons; separate cells by commas")
     if missing := [column for column in required if column not in counts]:
         raise InputError(f"{path} has no column {', '.join(missing)}; its columns are {listed}")
     if twice := next((column for column, count in counts.items() if column and count > 1), None):

@@ -14,6 +14,7 @@ from unifier.data.inputs import ImageReader
 from unifier.data.readers import Archive, hash_files, parse_number, read_archive, read_labels_table
 from unifier.data.source import NO_SCORE_RANGE, SPLITS, Example, ScoreRange, SplitName, data_folder
 from unifier.data.splits import hold_out_rows
+from unifier.data.text_files import remove_compressed_suffix
 from unifier.datasets.class_folders import task_name
 from unifier.heads.detection import Boxes
 from unifier_tokenizers import InputError
@@ -79,7 +80,7 @@ class BCCD:
 
 @final
 class BoxTable:
-    """Your own table (.csv) with one row per box: file, label, x0, y0, x1 and y1 in pixels.
+    """Your own table (.csv or .tsv) with one row per box: file, label, x0, y0, x1 and y1 in pixels.
 
     File names are relative to the table. A picture without objects has one row with an empty label. The optional column
     `split` contains train, val or test. Without this column, a tenth of the pictures is held out for val, and a tenth
@@ -136,16 +137,21 @@ def read_boxes(table: Path, pictures: Path) -> list[BoxedPicture]:
         pictures: The folder or the archive of the pictures.
 
     Raises:
-        InputError: The table cannot be read, a column is missing, a border is not a finite number, or a picture is in
-            two splits.
+        InputError: The table cannot be read, a column is missing, a border is not a finite number, a box has no label,
+            or a picture is in two splits.
     """
     found: dict[str, list[tuple[str, tuple[float, ...]]]] = {}
     splits: dict[str, str] = {}
-    for line, cells in read_labels_table(table, ("file", "label", *BORDERS)):
+    is_tsv = remove_compressed_suffix(table.name).endswith(".tsv")
+    for line, cells in read_labels_table(table, ("file", "label", *BORDERS), tab_separated=is_tsv):
         boxes = found.setdefault(cells["file"], [])
         place, split = f"{table}, line {line}", cells.get("split", "")
         if splits.setdefault(cells["file"], split) != split:
             raise InputError(f"{place}: the boxes of {cells['file']} are in two splits; keep a picture in one split")
+        if not cells["label"] and any(cells[name] for name in BORDERS):
+            raise InputError(
+                f"{place}: the box has no label; add one, or leave all cells of a picture without objects empty"
+            )
         if cells["label"]:
             boxes.append((cells["label"], tuple(parse_number(cells[name], f"{place}, {name}") for name in BORDERS)))
     if not any(found.values()):

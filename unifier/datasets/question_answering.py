@@ -192,6 +192,8 @@ def _read_table(paths: Sequence[Path]) -> list[Question]:
 
 def _read_lines(path: Path) -> Iterator[Question | InputError]:
     for number, line in enumerate(open_lines(path), start=1):
+        if not line.strip():
+            continue
         place = f"{path}, line {number}"
         try:
             row = json.loads(line)
@@ -221,7 +223,7 @@ def _read_squad(path: Path) -> Iterator[Question]:
 
 def _question(place: str, row: Mapping[str, Any], context: str, split: str = "") -> Question:
     answers: list[tuple[str, int | None]] = []
-    for answer in row["answers"]:
+    for answer in [row["answers"]] if isinstance(row["answers"], str) else row["answers"]:
         found = (answer, None) if isinstance(answer, str) else (answer["text"], answer["answer_start"])
         answers.append(found)
     texts, starts = [row["question"], context, *(text for text, _ in answers)], [start for _, start in answers]

@@ -124,14 +124,7 @@ class SeriesWindows:
         Raises:
             InputError: The table has a gap, a channel is constant in train, or a split is shorter than a window.
         """
-        first, end = self._bounds[check_choice("split", name, SPLITS)]
-        starts = range(first if name == "train" else first - self.context, end - self.context - self.horizon + 1)
-        if not starts:
-            needed = self.horizon + (self.context if name == "train" else 0)
-            raise InputError(
-                f"{self._path}: {name} has {end - first} rows, but context={self.context} and horizon={self.horizon} "
-                f"need at least {needed}: set a smaller horizon or context"
-            )
+        starts = self._starts(check_choice("split", name, SPLITS))
         channels = (None,) if self._joint else range(len(self.reader.channels))
         windows = [Window(start, channel) for start in starts for channel in channels]
         return Examples(windows, partial(_read, self._standardized, self.context, self.horizon), self._locate)
@@ -139,6 +132,7 @@ class SeriesWindows:
     @cached_property
     def reader(self) -> SeriesReader:
         """The preparation of new series, with the channels and their training moments."""
+        self._starts("train")  # A training split without a window has no moments either.
         channels, values = self._content
         train = values[:, : self._bounds["train"][1]]
         mean, std = train.mean(1), train.std(1)
@@ -155,8 +149,7 @@ class SeriesWindows:
         """The error in test if the last value is repeated. Windows without a future have none."""
         if not self.horizon:
             return None
-        first, end = self._bounds["test"]
-        series, ends = self._standardized, torch.arange(first - 1, end - self.horizon)
+        series, ends = self._standardized, torch.tensor(self._starts("test")) + self.context - 1
         errors = [(series[:, ends + k] - series[:, ends]).square().mean() for k in range(1, self.horizon + 1)]
         return ScoreRange("mse", float(torch.stack(errors).mean()), None, NO_SCORE_RANGE)
 
@@ -195,6 +188,18 @@ class SeriesWindows:
     def _standardized(self) -> Tensor:
         """The standardized channels (C, rows), in float64."""
         return torch.from_numpy(self.reader.standardize(self._content[1]))
+
+    def _starts(self, name: SplitName) -> range:
+        """Return the first rows of the windows of a split, or raise InputError if the split has no window."""
+        first, end = self._bounds[name]
+        starts = range(first if name == "train" else first - self.context, end - self.context - self.horizon + 1)
+        if not starts:
+            needed = self.horizon + (self.context if name == "train" else 0)
+            raise InputError(
+                f"{self._path}: {name} has {end - first} rows, but context={self.context} and horizon={self.horizon} "
+                f"need at least {needed}: set a smaller horizon or context"
+            )
+        return starts
 
     def _locate(self, window: Window) -> str:
         channel = "" if window.channel is None else f", {self.reader.channels[window.channel]}"
@@ -242,9 +247,15 @@ def read_series_rows(
         channels: The columns to read. An empty sequence means all columns except the times.
 
     Raises:
-        InputError: A column is missing, a cell is no finite number, or a time step is missing.
+        InputError: The files differ in their columns, a column is missing, a cell is no finite number, or a time step
+            is missing.
     """
     columns = column_names(paths[0])
+    for path in paths:
+        if different := set(columns) ^ set(column_names(path)):
+            raise InputError(
+                f"{path} and {paths[0]} differ in the column {min(different)}: give all files the same columns"
+            )
     times = next((column for column in columns if column.lower() in TIME_COLUMNS), None)
     names = tuple(find_column(paths[0], [name], "numbers") for name in channels) or tuple(
         column for column in columns if column != times
@@ -279,6 +290,8 @@ def _check_times(path: Path, times: Sequence[datetime]) -> None:
         raise InputError(f"{path}: some times have a time zone, and others have none") from error
     usual = median(steps) if steps else 0.0
     for row, step in enumerate(steps):
+        if step == 0:
+            raise InputError(f"{path}: the time {times[row]} occurs twice; remove one of its rows")
         if not 0 < step < 1.5 * usual:
             raise InputError(
                 f"{path}: the time {times[row + 1]} follows {times[row]}, but the usual step is {usual:g} s; fill the "

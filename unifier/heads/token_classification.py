@@ -231,6 +231,8 @@ class TokenClassificationHead(SummedHead):
 def describe_labels(head: Head, tokenizer: Tokenizer, raw: Any, labels: Any) -> str | None:
     """Return the words of an input with marked entities, or its chosen sentence or span. Return None for other heads.
 
+    The span of a sound is a time such as 0.50-0.90, in seconds.
+
     Args:
         head: The head.
         tokenizer: The tokenizer, which divides the input into words.
@@ -241,11 +243,13 @@ def describe_labels(head: Head, tokenizer: Tokenizer, raw: Any, labels: Any) -> 
         if isinstance(labels, SummaryTarget):
             return head.describe_target(labels)
         return (split_sentences(raw) if isinstance(raw, str) else raw)[labels]
-    if isinstance(head, QuestionAnsweringHead) and isinstance(labels, Tensor):
-        context = context_of(raw) if context_token_seconds(tokenizer) is None else None
-        return None if context is None else span_text(context, *labels.tolist())
     if isinstance(head, QuestionAnsweringHead):
-        return head.describe_target(labels)
+        if (seconds := context_token_seconds(tokenizer)) is not None:
+            first, last = (labels if isinstance(labels, Tensor) else head.encode(labels)).tolist()
+            return f"{first * seconds:.2f}-{(last + 1) * seconds:.2f}"
+        if not isinstance(labels, Tensor):
+            return head.describe_target(labels)
+        return None if (context := context_of(raw)) is None else span_text(context, *labels.tolist())
     if not (isinstance(head, TokenClassificationHead) and head.marks_entities and isinstance(tokenizer, WordTokenizer)):
         return None
     return head.mark(tokenizer.words(raw), labels if isinstance(labels, Tensor) else head.encode(labels))

@@ -313,10 +313,12 @@ def _answer_kind(head: Head, reader: InputReader) -> AnswerKind | None:
 
 
 def _read_questions(path: Path, kind: AnswerKind) -> Iterator[Input]:
-    """Return the questions of a file. The cell `label` contains the target."""
+    """Return the questions of a file, or of its split "test". The cell `label` contains the target."""
     for row in iterate_questions(path):
         if isinstance(row, InputError):
             yield Input(str(path), str(path), row)
+            continue
+        if row.split not in ("", TEST_SPLIT):
             continue
         try:
             value, target = read_question(kind, row)
@@ -388,10 +390,12 @@ def _read_masked_pictures(folder: Path, head: Head) -> Iterator[Input]:
 
 
 def _read_boxed_pictures(table: Path, head: DetectionHead) -> Iterator[Input]:
-    """Return the pictures of a table of boxes. The cell `label` contains the boxes."""
+    """Return the pictures of a table of boxes, or of its split "test". The cell `label` contains the boxes."""
     if table.is_dir():
         raise InputError(f"{table} is a folder: give a table (.csv or .tsv) with one row per box")
     for row in read_boxes(table, table.parent):
+        if row.split not in ("", TEST_SPLIT):
+            continue
         value: Path | InputError = row.path
         boxes = None
         try:

@@ -185,7 +185,8 @@ def _read_table(path: Path, reader: InputReader, columns: Sequence[str]) -> Iter
 def _read_json_lines(path: Path, reader: MixtureReader) -> Iterator[Input]:
     """Yield the inputs in a file with one object per line. The object has a text or a path for each member."""
     for number, line in enumerate(open_lines(path), start=1):
-        yield _decode_row(line, f"{path}, line {number}", path, reader)
+        if line.strip():
+            yield _decode_row(line, f"{path}, line {number}", path, reader)
 
 
 def _decode_row(line: bytes, place: str, path: Path, reader: MixtureReader) -> Input:

@@ -12,10 +12,13 @@ import torch
 from torch.nn import functional
 
 from unifier.inference.model import Model
-from unifier_tokenizers import InputError, PretrainedTextTokenizer, SubwordTokenizer, WordTokenizer
+from unifier_tokenizers import InputError, Mixture, PretrainedTextTokenizer, SubwordTokenizer, WordTokenizer
 
 DEFAULT_COUNT = 10
 """Default number of nearest words."""
+
+TEXT_TOKENIZERS = SubwordTokenizer | WordTokenizer | PretrainedTextTokenizer
+"""The tokenizers with a table of words or subwords."""
 
 
 @final
@@ -36,7 +39,10 @@ class Query(NamedTuple):
 
 @final
 class VectorTable:
-    """The embedding table of a model's tokenizer for texts. Special entries and inner parts of words are left out."""
+    """The embedding table of a model's tokenizer for texts. Special entries and inner parts of words are left out.
+
+    In a mixture, the table belongs to the first member that reads texts.
+    """
 
     def __init__(self, model: Model, task: str) -> None:
         """Store the table.
@@ -45,7 +51,10 @@ class VectorTable:
             InputError: The tokenizer of the task has no table of words or subwords.
         """
         tokenizer = model.tasks[task].tokenizer
-        if not isinstance(tokenizer, SubwordTokenizer | WordTokenizer | PretrainedTextTokenizer):
+        if isinstance(tokenizer, Mixture):
+            members = tokenizer.members.values()
+            tokenizer = next((member for member in members if isinstance(member, TEXT_TOKENIZERS)), tokenizer)
+        if not isinstance(tokenizer, TEXT_TOKENIZERS):
             raise InputError(
                 f"the task {task} has a {type(tokenizer).__name__}, which has no table of words: give a model for texts"
             )
@@ -103,7 +112,7 @@ def parse_queries(words: Sequence[str]) -> list[Query]:
     """Return one query per word. Words that are joined by + or - form one query, such as king - man + woman.
 
     Raises:
-        InputError: A sign has no word on one of its sides.
+        InputError: There is no word, or a sign has no word on one of its sides.
     """
     queries: list[list[str]] = []
     for part in " ".join(words).split():
@@ -111,6 +120,8 @@ def parse_queries(words: Sequence[str]) -> list[Query]:
             queries[-1].append(part)
         else:
             queries.append([part])
+    if not queries:
+        raise InputError("the query is empty: give a word of the training texts")
     found: list[Query] = []
     for parts in queries:
         text = " ".join(parts)

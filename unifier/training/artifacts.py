@@ -187,7 +187,7 @@ def hash_run_files(folder: Path) -> dict[str, str]:
     names += [
         f"{name}.json" for name in ("samples", "confusions", "lengths", "distances", "attention", "experts", "maps")
     ]
-    for kind in ("attention", "reference", "tokenizer", "reconstruction"):
+    for kind in ("attention", "forecast", "reconstruction", "reference", "tokenizer"):
         names += [path.relative_to(folder).as_posix() for path in sorted(folder.glob(f"figures/{kind}-*.svg"))]
     return {name: sha256((folder / name).read_bytes()).hexdigest() for name in names if (folder / name).exists()}
 

@@ -56,7 +56,7 @@ def draw_attention(
     row per generated word, a picture is repeated for each word, and a sound shows the mean over the generated tokens.
     For a head that speaks, the figure shows the generated spectrogram and its alignment with the text.
     For other heads, the figure shows the attention that each token receives in the trunk's last layer. Of a mixture,
-    only the first picture or sound is drawn.
+    only the first picture or sound is drawn, or the last text.
 
     Args:
         path: The SVG file to write.
@@ -109,9 +109,14 @@ def draw_attention(
 
 
 def _drawn_member(tokenizer: Tokenizer) -> str | None:
-    """Return the name of the first member of a mixture that reads pictures or sounds, or None."""
-    members = tokenizer.members.items() if isinstance(tokenizer, Mixture) else ()
-    return next((name for name, member in members if isinstance(member, PatchTokenizer | AudioTokenizer)), None)
+    """Return the name of the member of a mixture that is drawn, or None.
+
+    This is the first picture or sound, or else the last text, such as the context of a question.
+    """
+    members = dict(tokenizer.members.items()) if isinstance(tokenizer, Mixture) else {}
+    drawn = [name for name, member in members.items() if isinstance(member, DRAWN_TOKENIZERS)]
+    first = next((name for name in drawn if isinstance(members[name], PatchTokenizer | AudioTokenizer)), None)
+    return first or (drawn[-1] if drawn else None)
 
 
 def draw_attention_heads(

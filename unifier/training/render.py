@@ -20,7 +20,7 @@ from unifier.heads.head import Head
 from unifier.heads.question_answering import QUESTION, QuestionAnsweringHead, context_of, mark_spans
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.token_classification import describe_labels
-from unifier.training.box_figures import draw_boxes
+from unifier.training.box_figures import SCALE_TO, draw_boxes
 from unifier.training.mask_figures import lay_over
 from unifier_tokenizers import (
     InputError,
@@ -113,7 +113,8 @@ def render_boxes(head: Head, raw: Any, target: Any, prediction: Any) -> dict[str
         return {}
     picture = _pixels(raw)
     boxes = {"target_image": true_objects(target), "prediction_image": prediction}
-    return {name: _picture_url(draw_boxes(picture, each, head.labels), SAMPLE) for name, each in boxes.items()}
+    limits = RenderLimits(side=SCALE_TO)  # The names beside the boxes cannot be read in a smaller picture.
+    return {name: _picture_url(draw_boxes(picture, each, head.labels), limits) for name, each in boxes.items()}
 
 
 def _pixels(raw: Any) -> NDArray[np.uint8]:
