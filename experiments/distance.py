@@ -48,13 +48,13 @@ def reference(
     """
     uf.check_choice("reader", reader, READERS)
     source = DistantReferences(distances=distances, train=examples)
-    changes = TRUNKS[reader]
-    trunk = replace(trunk, heads=1 if reader == "recurrent_attention" else trunk.heads, **changes)
+    # All readers are checked, so that a comparison ends before its first run and not at its first transformer.
     if trunk.positions == "learned" and source.max_words > length:
         raise uf.InputError(
             f"distances={max(distances)}: sentences have up to {source.max_words} words, but only length={length} "
             "positions are learned; give a smaller distance, a larger length, or positions=sinusoid"
         )
+    trunk = replace(trunk, heads=1 if reader == "recurrent_attention" else trunk.heads, **TRUNKS[reader])
     words = learn_vocabulary(source.name, source, 1000, training, level="word")
     tokenizer = uf.SubwordTokenizer(
         words, trunk.dim, positions=trunk.input_positions, length=length, dropout=trunk.dropout, end=False

@@ -25,7 +25,7 @@ from unifier.distributed import (
     main_has_reported,
     world,
 )
-from unifier.files import print_status, print_warning, printable
+from unifier.files import check_output_folder, print_status, print_warning, printable
 
 if TYPE_CHECKING:
     from unifier.inference.model import Model
@@ -719,7 +719,7 @@ def act_predict(options: argparse.Namespace) -> None:
 
 def act_evaluate(options: argparse.Namespace) -> None:
     """Print the scores on labeled data, and write evaluation.json and evaluation.html."""
-    from unifier.inference.evaluate import check_output_folder, describe_score, evaluate, write_evaluation
+    from unifier.inference.evaluate import describe_score, evaluate, write_evaluation
     from unifier_tokenizers import InputError
 
     check_output_folder(options.out)

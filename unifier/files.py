@@ -53,6 +53,13 @@ CHANGED = "broken (its SHA-256 hash has changed); restore the file, or to keep a
 """The fault of a file with another hash than the recorded hash. The entry that contains the hash follows."""
 
 
+def check_output_folder(folder: Path) -> None:
+    """Raise InputError if the path of an output folder, or of a parent folder, is a file."""
+    for path in (folder, *folder.parents):
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{path} is a file: choose another folder for the output")
+
+
 def is_recoverable(error: BaseException) -> bool:
     """Return True if a user can solve the problem, such as a full or read-only disk."""
     return isinstance(error, OSError) and error.errno in RECOVERABLE_ERRORS

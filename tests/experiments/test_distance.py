@@ -61,8 +61,9 @@ def test_each_reader_has_its_trunk() -> None:
     assert "Attention" in trunks["recurrent_attention"]
 
 
-def test_distance_longer_than_the_positions_is_refused() -> None:
+@pytest.mark.parametrize("reader", ["lstm", "transformer"])  # The first reader of the comparison, and the last.
+def test_distance_longer_than_the_positions_is_refused(reader: str) -> None:
     recipe = list_experiments(FILE)["reference"]
-    settings = {"distances": "2,300", "examples": 10, "positions": "learned"}
+    settings = {"reader": reader, "distances": "2,300", "examples": 10, "positions": "learned"}
     with pytest.raises(InputError, match="distances=300"):
         build_described(recipe, check_settings(recipe, settings), Experiment)

@@ -46,6 +46,16 @@ def test_new_package_passes_its_test(
     assert subprocess.run(ruff).returncode == 0
 
 
+def test_name_in_capitals_is_kept(folder: Path) -> None:
+    """A name that contains a word of the template, such as CLASS, must not be replaced twice."""
+    package = write_package("source", "CLASSIC", folder)
+    assert "from CLASSIC import CLASSIC\n" in (package / "test_CLASSIC.py").read_text()
+    values: dict[str, Any] = {}
+    exec((package / "CLASSIC.py").read_text(), values)
+    inputs = [{str(each.input) for each in values["CLASSIC"]().split(split)} for split in ("train", "val", "test")]
+    assert len(set.union(*inputs)) == 280
+
+
 @pytest.mark.parametrize("name", ["my-part", "9tides", "class", "", "../tide", "_tide", "json", "translation", "there"])
 def test_new_package_with_a_bad_name_is_refused(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "there").mkdir()

@@ -380,6 +380,9 @@ def test_attention_of_a_model_without_attention_is_one_line(tmp_path: Path, caps
     assert main([*arguments, str(tmp_path / "file")]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
+    arguments[2] = str(tmp_path / "missing.txt")
+    assert main([*arguments, str(tmp_path / "figures")]) == 2
+    assert not (tmp_path / "figures").exists()
 
 
 @pytest.mark.slow

@@ -395,3 +395,9 @@ def test_capitals_are_read_like_the_plain_text() -> None:
     coded = SubwordTokenizer(vocabulary, 8, codes=("<de>",), recase=True)
     ids = coded.encode(MarkedText("<de> TWO MEN RUN.")).values
     assert ids.tolist() == [vocabulary.extra["<de>"], *expected.tolist()]
+    for text, message in (
+        ("Two men", "has no code"),
+        (" <fr> Two", "unknown code <fr>: begin the text with one of <de>"),
+    ):
+        with pytest.raises(InputError, match=message):
+            coded.encode(MarkedText(text))

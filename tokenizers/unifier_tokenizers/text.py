@@ -433,7 +433,9 @@ class SubwordTokenizer(Tokenizer):
         raw = self.recased(raw)
         ids = [BOS, *self.vocabulary.encode_start(raw)] if self.begin else self.vocabulary.encode(raw)
         if self.codes and ids[int(self.begin)] not in map(self.vocabulary.extra.get, self.codes):
-            raise InputError(f"{raw!r:.50} has no code: begin the text with one of {', '.join(self.codes)}")
+            unknown = re.match(r"<[^<>\s]+>", raw.lstrip())
+            fault = f"begins with the unknown code {unknown.group()}" if unknown else "has no code"
+            raise InputError(f"{raw!r:.50} {fault}: begin the text with one of {', '.join(self.codes)}")
         if self.known_characters and (unknown := self.vocabulary.unknown_characters(raw)):
             listed, known = (" ".join(map(repr, each)) for each in (unknown, self.vocabulary.characters))
             raise InputError(f"{raw!r:.50} has characters that no training text has: {listed}; use only {known}")

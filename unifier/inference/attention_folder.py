@@ -7,7 +7,7 @@ from typing import Any, final
 
 from unifier.data.encoding import encode_units
 from unifier.data.source import Example
-from unifier.files import print_status
+from unifier.files import check_output_folder, print_status
 from unifier.inference.explain import embed_units
 from unifier.inference.inputs import Input
 from unifier.inference.model import Model
@@ -29,7 +29,7 @@ class AttentionFolder:
     """
 
     def __init__(self, model: Model, task: str, folder: Path) -> None:
-        """Create the folder.
+        """Store the model and the folder, which is created with the first figure.
 
         Args:
             model: The model.
@@ -37,14 +37,11 @@ class AttentionFolder:
             folder: The folder, which may exist.
 
         Raises:
-            InputError: The model has no attention to the inputs of the task, or the folder cannot be created.
+            InputError: The model has no attention to the inputs of the task, or the path of the folder is a file.
         """
         if reason := describe_missing_attention(model.network.trunk, model.tasks[task]):
             raise InputError(f"attention: the task {task} has no attention to draw ({reason}); leave out --attention")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"{folder} cannot be created as a folder: {error.strerror}") from error
+        check_output_folder(folder)
         self._model, self._task, self._folder = model, task, folder
         self._number = 0
 
@@ -56,6 +53,7 @@ class AttentionFolder:
             prediction: The model's prediction for the input.
         """
         self._number += 1
+        self._create_folder()
         parts, trunk = self._model.tasks[self._task], self._model.network.trunk
         raw = parts.reader.prepare(each.value)
         units = encode_units(parts.tokenizer, Example(raw, None))
@@ -71,6 +69,12 @@ class AttentionFolder:
             draw_attention_heads(
                 path.with_name(f"{path.stem}-heads.svg"), trunk, parts, units, tokens, answer, lines=True
             )
+
+    def _create_folder(self) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self._folder} cannot be created as a folder: {error.strerror}") from error
 
 
 def input_stem(each: Input) -> str:

@@ -23,7 +23,7 @@ from unifier.datasets.parallel_text import ParallelText
 from unifier.datasets.question_answering import AnswerKind, iterate_questions, read_question
 from unifier.datasets.series_windows import labeled_windows
 from unifier.datasets.token_labels import read_sentences
-from unifier.files import printable, write_json, write_text
+from unifier.files import check_output_folder, printable, write_json, write_text
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.ctc import CTCHead
 from unifier.heads.detection import DetectionHead
@@ -240,13 +240,6 @@ def write_evaluation(folder: Path, evaluation: Evaluation, content: Mapping[str,
     write_json(folder / "evaluation.json", content)
     write_text(folder / "evaluation.html", add_policy(printable(page, keep="\n\t")))
     return folder / "evaluation.html"
-
-
-def check_output_folder(folder: Path) -> None:
-    """Raise InputError if the path of an output folder, or of a parent folder, is a file."""
-    for path in (folder, *folder.parents):
-        if path.exists() and not path.is_dir():
-            raise InputError(f"{path} is a file: give --out a folder")
 
 
 def parse_target(head: Head, example: Input) -> Any:

@@ -15,11 +15,11 @@ from torch import Tensor
 from unifier.data.inputs import MidiReader
 from unifier.data.midi_files import BEAT_SECONDS, write_midi
 from unifier.data.synthesis import synthesize
+from unifier.files import check_output_folder
 from unifier.heads.continuation import CachedTrunk, continue_pictures, continue_sequences, id_sampler
 from unifier.heads.generation import token_sampler
 from unifier.heads.language_modeling import LanguageModelingHead
 from unifier.heads.multi_label_next import MultiLabelNextHead
-from unifier.inference.evaluate import check_output_folder
 from unifier.inference.generate import GenerationOptions
 from unifier.inference.model import Model
 from unifier.inference.sound_folder import write_sound

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 import soundfile
 
-from unifier.files import print_status
+from unifier.files import check_output_folder, print_status
 from unifier.heads.spectrogram_decoder import SpectrogramDecoderHead
 from unifier.inference.attention_folder import input_stem
 from unifier.inference.inputs import Input
@@ -39,8 +39,7 @@ class PredictedSpeech:
         if not isinstance(head, SpectrogramDecoderHead):
             raise InputError(f"sounds: the task {task} gives no sounds; leave out --sounds")
         self._folder = DEFAULT_FOLDER if folder is None else folder
-        if self._folder.exists() and not self._folder.is_dir():
-            raise InputError(f"{self._folder} is a file: give --sounds a folder")
+        check_output_folder(self._folder)
         self._head, self._number = head, 0
 
     def write(self, each: Input, prediction: Any) -> Path:
