@@ -502,6 +502,13 @@ def _add_heads(heads: argparse.ArgumentParser) -> None:
     heads.add_argument(
         "--examples", type=int, metavar="N", default=200, help="the number of validation examples (default: 200)"
     )
+    heads.add_argument(
+        "--head",
+        action="append",
+        metavar="HEAD",
+        default=[],
+        help='leave out only this head, such as "cross 2.3" (may be repeated)',
+    )
     heads.add_argument("--out", metavar="FILE", type=Path, help="also write the table to this file (.csv)")
     heads.set_defaults(act=act_heads)
 
@@ -854,7 +861,7 @@ def act_heads(options: argparse.Namespace) -> None:
     if options.out and not options.out.parent.is_dir():
         raise InputError(f"{options.out} cannot be written: the folder {options.out.parent} does not exist")
     model = _open_model(options)
-    measured = measure_heads(model, model.choose_task(options.task), options.examples)
+    measured = measure_heads(model, model.choose_task(options.task), options.examples, options.head)
     progress = Console(stderr=True)
     effects = list(track(measured, "heads", console=progress, transient=True, disable=not progress.is_terminal))
     print_rows(to_rows(effects))

@@ -53,8 +53,12 @@ def test_command_scores_a_run_without_each_head(tmp_path: Path, capsys: pytest.C
         rows = [row["without head"] for row in csv.DictReader(file)]
     assert rows[0] == "none"
     assert set(rows[1:]) == {f"{part} 1.{head}" for part in ("trunk", "decoder", "cross") for head in (1, 2)}
+    assert main(["heads", str(folder), "--examples", "5", "--head", "cross 1.2", "--out", str(out)]) == 0
+    with out.open() as file:
+        assert [row["without head"] for row in csv.DictReader(file)] == ["none", "cross 1.2"]
     capsys.readouterr()
     for options, named in (
+        (["--head", "cross 9.9"], "head=cross 9.9: the model has no such head; its heads are trunk 1.1 to 1.2"),
         (["--examples", "0"], "examples=0"),
         (["--out", str(tmp_path / "no" / "a.csv")], "no/a.csv"),
     ):

@@ -57,7 +57,7 @@ class HeadEffect(NamedTuple):
         return float(binomtest(sum(changed), len(changed), 0.5, alternative="greater").pvalue) if changed else 1.0
 
 
-def measure_heads(model: Model, task: str, max_examples: int) -> Iterator[HeadEffect]:
+def measure_heads(model: Model, task: str, max_examples: int, names: Sequence[str] = ()) -> Iterator[HeadEffect]:
     """Yield the scores of the whole model, then the scores without each attention head.
 
     The validation split of the model's experiment is read, so the run's experiment file is executed.
@@ -66,10 +66,11 @@ def measure_heads(model: Model, task: str, max_examples: int) -> Iterator[HeadEf
         model: The model of a run.
         task: The name of the task.
         max_examples: The number of validation examples. The first examples of the split are used.
+        names: The heads to leave out, such as "cross 2.3". An empty sequence means all heads.
 
     Raises:
-        InputError: The task has an objective, the model has no attention heads or no experiment, or an example cannot
-            be read.
+        InputError: The task has an objective, the model has no attention heads or no experiment, a name is no head, or
+            an example cannot be read.
     """
     parts = model.tasks[task]
     if parts.objective is not None:
@@ -79,6 +80,14 @@ def measure_heads(model: Model, task: str, max_examples: int) -> Iterator[HeadEf
     layers = attention_layers(model.network.trunk, parts.head)
     if not layers:
         raise InputError(f"the model {model.name} has no attention heads: give a model with a transformer")
+    heads = {
+        AttentionHead(part, number, index + 1): (layer, index)
+        for (part, number), layer in layers.items()
+        for index in range(layer.heads)
+    }
+    if unknown := [name for name in names if name not in map(str, heads)]:
+        listed = ", ".join(f"{part} {number}.1 to {number}.{layer.heads}" for (part, number), layer in layers.items())
+        raise InputError(f"head={unknown[0]}: the model has no such head; its heads are {listed}")
     source = model.experiment.tasks[task].source
     examples = open_split(source, "val")
     rows = range(min(max_examples, len(examples)))
@@ -99,10 +108,10 @@ def measure_heads(model: Model, task: str, max_examples: int) -> Iterator[HeadEf
         )
 
     yield measure(None)
-    for (part, number), layer in layers.items():
-        for index in range(layer.heads):
+    for head, (layer, index) in heads.items():
+        if not names or str(head) in names:
             with without_head(layer, index):
-                yield measure(AttentionHead(part, number, index + 1))
+                yield measure(head)
 
 
 def judge(predictions: Sequence[str], targets: Sequence[str]) -> dict[Category, Judgments]:
