@@ -1,4 +1,4 @@
-"""The maps of a report in chromium: real pointers and keys show pictures and texts, and play sounds."""
+"""The maps and the attention heads of a report in chromium, with real pointers and keys."""
 
 import json
 import shutil
@@ -31,6 +31,11 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
             {"x": x, "y": 1 - x if k % 2 else x, "label": f"label {k % 3}", "input": f"text {k}", **media[task]}
             for k, x in enumerate(PLACES)
         ]
+        if task == "en-fr":
+            weights = np.eye(2).tolist()
+            cross = {"name": "cross 1", "queries": ["un", "chien"], "keys": ["a", "dog"], "heads": [weights, weights]}
+            heads = [{**cross, "name": "trunk 1", "heads": [weights]}, cross]
+            (run / "attention.json").write_text(json.dumps({task: {"unit": "words", "layers": [], "heads": heads}}))
         kind = "tokens" if task == "en-fr" else "examples"
         (run / "maps.json").write_text(json.dumps({task: {kind: {"method": "PCA", "points": points}}}))
     return report_on(folder)[0]
@@ -120,3 +125,13 @@ def test_legend_shows_one_label(page: Page) -> None:
     expect(found.locator(".detail")).not_to_contain_text("label 0")
     button.click()
     assert found.locator("circle.off").count() == 0
+
+
+def test_layer_and_head_are_chosen(page: Page) -> None:
+    page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+    page.get_by_label("Layer").select_option(label="cross 1")
+    page.get_by_label("Head", exact=True).select_option(label="head 2")
+    drawing = page.locator(".lines svg")
+    expect(drawing).to_have_attribute("aria-label", "Attention of cross 1, head 2")
+    expect(drawing.locator("line")).to_have_count(2)
+    assert drawing.locator("text").all_text_contents() == ["un", "chien", "a", "dog"]

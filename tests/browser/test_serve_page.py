@@ -151,10 +151,10 @@ def test_translation_is_stepped_through_by_keyboard(page: Page, model: Model) ->
     expect(page.locator("#step .bars li")).to_have_count(5)
     units = model.tasks["translation"].tokenizer.encode("one two")
     expect(page.locator("#step .tokens > *")).to_have_count(units.values.shape[-1])
-    page.select_option("#heads-layer", label="trunk 1")
-    page.select_option("#heads-head", label="head 2")
-    expect(page.locator("#lines svg")).to_have_attribute("aria-label", "Attention of trunk 1, head 2")
-    assert page.locator("#lines line").count() > 0
+    page.get_by_label("Layer").select_option(label="trunk 1")
+    page.get_by_label("Head", exact=True).select_option(label="head 2")
+    expect(page.locator(".lines svg")).to_have_attribute("aria-label", "Attention of trunk 1, head 2")
+    assert page.locator(".lines line").count() > 0
 
 
 def test_steps_of_a_caption_are_drawn_on_the_picture(page: Page, tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ import os
 import re
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,7 +20,7 @@ from unifier.cli import main
 from unifier.heads.transformer_decoder import TranslationHead
 from unifier.inference import translate as module
 from unifier.inference.translate import AlignmentPage, DecodingOptions, open_input, read_as_it_arrives, translate
-from unifier.inference.translator import Translator
+from unifier.inference.translator import Alignment, Translator
 from unifier_tokenizers import InputError
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -206,6 +208,14 @@ def test_command_reads_gzip_and_writes_alignments(
     html = page.read_text()
     assert re.findall(r"<caption>line (\d+)</caption>", html) == ["1", "3", "4", "6", "7", "9"]
     assert not re.search(r"(src|href)=|url\(|@import|<b>", html), "the page is self-contained, and its texts escaped"
+    lines = [json.loads(unescape(data)) for data in re.findall(r'data-layers="([^"]*)"', html)]
+    assert len(lines) == 6
+    lines.append(json.loads((run / "attention.json").read_text())["en-de"]["heads"])  # The report shows these.
+    for layers in lines:
+        assert {layer["name"].split()[0] for layer in layers} == {"trunk", "decoder", "cross"}
+        for layer in layers:
+            assert np.shape(layer["heads"])[1:] == (len(layer["queries"]), len(layer["keys"]))
+            np.testing.assert_allclose(np.sum(layer["heads"], -1), 1, atol=0.01)
     for table in re.findall(r"<table>.*?</table>", html, flags=re.DOTALL):
         columns = re.findall(r"<th scope=col>(.*?)</th>", table)
         assert columns[-1] == "&lt;eos&gt;"
@@ -255,7 +265,7 @@ def test_command_refuses_in_one_line(
 
 def test_alignment_page_prints_its_colors(tmp_path: Path) -> None:
     with AlignmentPage(tmp_path / "a.html") as page:
-        page.add(1, ["a", "dog"], ["un", "chien"], [[0.9, 0.1], [0.2, 0.8]])
+        page.add(1, Alignment(["a", "dog"], ["un", "chien"], [[0.9, 0.1], [0.2, 0.8]]))
     text = (tmp_path / "a.html").read_text()
     assert "dark" not in text.partition("</style>")[2], "on a dark background, the strongest attention is brightest"
     assert "print-color-adjust: exact" in text

@@ -23,6 +23,7 @@ def test_draw_head_matrices_scales_each_head(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("matplotlib.axes.Axes.imshow", lambda *a, **k: (drawn.append(a[1]), own(*a, **k))[1])  # pyright: ignore
     weights = np.random.default_rng(3).random((MAX_HEADS + 3, 2, 3))
     draw_head_matrices(tmp_path / "a.svg", [LayerAttention("trunk", k, [], [], weights / k) for k in (1, 2)])
+    assert f"the first {MAX_HEADS} of {MAX_HEADS + 3} heads" in (tmp_path / "a.svg").read_text()
     (joined,) = drawn
     assert joined.shape == (2 * 3, MAX_HEADS * 4)
     for layer in range(2):

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -16,6 +15,8 @@ from unifier.heads.generation import topk
 from unifier.heads.text_generation import AttentiveTextHead, TextGenerationHead
 from unifier.inference.model import Model
 from unifier.nn.precision import to_compute_dtype
+from unifier.report.head_lines import LayerLines
+from unifier.training.attention_figures import MAX_HEAD_WORDS, layer_lines
 from unifier_tokenizers import (
     NO_POSITION,
     PatchTokenizer,
@@ -31,9 +32,6 @@ from unifier_tokenizers.text import BOS, EOS
 
 MAX_EXPLAINED_TOKENS = 1024
 """Maximum number of tokens of an input whose attention is computed. The weights of a layer are quadratic in memory."""
-
-MAX_HEAD_WORDS = 24
-"""Maximum number of tokens of a text whose attention is returned for each head."""
 
 NUM_CANDIDATES = 5
 """Number of likely next tokens in each step of a generated text."""
@@ -54,21 +52,6 @@ class InputAttention:
     """The numbers of rows and columns of a picture's patches. The patches are sorted by row."""
     box: tuple[float, float, float, float] | None = None
     """The area of a picture's patches in pixels: left, top, right, bottom."""
-
-
-@final
-@dataclass(frozen=True)
-class LayerLines:
-    """The attention between the tokens of texts, for each head of a layer."""
-
-    name: str
-    """The part and the number of the layer. See `AttentionHead`."""
-    queries: list[str]
-    """The tokens that attend."""
-    keys: list[str]
-    """The tokens that receive attention."""
-    heads: list[list[list[float]]]
-    """The weights (heads, queries, keys)."""
 
 
 class TokenStep(NamedTuple):
@@ -147,14 +130,7 @@ def explain_heads(model: Model, task: str, units: Units, text: str) -> list[Laye
         return []
     with model.inference_mode():
         tokens = embed_units(model, task, units)
-        found = attention_of_heads(model.network.trunk, model.tasks[task], units, tokens, text)
-    return [
-        LayerLines(
-            f"{each.part} {each.layer}", [*each.queries], [*each.keys], np.round(each.weights.astype(float), 3).tolist()
-        )
-        for each in found
-        if each.has_words and max(each.weights.shape[1:]) <= MAX_HEAD_WORDS
-    ]
+        return layer_lines(attention_of_heads(model.network.trunk, model.tasks[task], units, tokens, text))
 
 
 def explain_texts(model: Model, task: str, units: Units, num_texts: int) -> list[ExplainedText]:

@@ -18,9 +18,11 @@ from unifier.data.text_files import DECOMPRESSION_ERRORS, open_stream
 from unifier.files import create_temporary, print_status, printable
 from unifier.heads.generation import Hypothesis, check_length_penalty
 from unifier.heads.text_generation import TextGenerationHead
+from unifier.inference.explain import explain_heads
 from unifier.inference.stream import MAX_LENGTH_RATIO, round_probability
-from unifier.inference.translator import Translation, Translator
+from unifier.inference.translator import Alignment, Translation, Translator
 from unifier.report.content_policy import add_policy
+from unifier.report.head_lines import LayerLines, head_lines_code, render_head_lines
 from unifier_tokenizers import InputError, Tokens, Units
 from unifier_tokenizers.errors import check_choice, one_line
 
@@ -61,7 +63,8 @@ td { width: 1.6rem; height: 1.6rem; border: 1px solid color-mix(in srgb, CanvasT
 </style>
 <h1>Alignments</h1>
 <p>Each row is a token of a translation, each column a token of its source. A stronger color means more attention.
-Each row sums to 1. Point at a cell to read its weight.</p>
+Each row sums to 1. Point at a cell to read its weight. Below, choose a layer and a head of the encoder (trunk), of the
+decoder, or between decoder and encoder (cross).</p>
 """
 
 
@@ -139,10 +142,12 @@ class AlignmentPage:
         if self.path.exists() and not self.path.is_file():  # The page would replace a device such as /dev/null.
             raise InputError(f"{path} is not a regular file: give the path of a new file, such as alignments.html")
 
-    def add(
-        self, number: int, source: Sequence[str], target: Sequence[str], weights: Sequence[Sequence[float]]
-    ) -> None:
-        """Write the alignment matrix of a line. Rows are tokens of the target, and columns are tokens of the source."""
+    def add(self, number: int, alignment: Alignment, layers: Sequence[LayerLines] = ()) -> None:
+        """Write the alignment matrix of a line, and the attention of each layer and head.
+
+        Rows of the matrix are tokens of the target, and columns are tokens of the source.
+        """
+        source, target, weights = alignment
         header = "".join(f"<th scope=col>{escape(printable(token))}</th>" for token in source)
         self._file.write(
             f"<div><table><caption>line {number}</caption><thead><tr><td></td>{header}</tr></thead><tbody>\n"
@@ -154,7 +159,7 @@ class AlignmentPage:
                 for source_token, weight in zip(source, row, strict=True)
             )
             self._file.write(f"<tr><th scope=row>{escape(printable(token))}</th>{cells}</tr>\n")
-        self._file.write("</tbody></table></div>\n")
+        self._file.write(f"</tbody></table></div>\n{render_head_lines(layers)}")
 
     def __enter__(self) -> "AlignmentPage":
         """Open the file. Raises InputError if the file cannot be written."""
@@ -162,7 +167,7 @@ class AlignmentPage:
             self._file = TextIOWrapper(create_temporary(self.path), encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             raise InputError(f"{self.path} cannot be written: {error.strerror}") from error
-        self._file.write(add_policy(PAGE_START))
+        self._file.write(add_policy(PAGE_START + head_lines_code()))
         return self
 
     def __exit__(
@@ -295,7 +300,9 @@ def translate(
             if translation is not None and translation.truncated:
                 _warn(f"{name}, line {number}: the translation was truncated at the maximum length")
             if page is not None and translation is not None and translation.alignment is not None:
-                page.add(number, *translation.alignment)
+                units, text = lines[number], translation.texts[0]
+                assert units is not None
+                page.add(number, translation.alignment, explain_heads(translator.model, translator.task, units, text))
         out.flush()
         if line_error is not None:
             raise line_error

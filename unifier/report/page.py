@@ -26,6 +26,7 @@ from unifier.report.conditions import (
 from unifier.report.content_policy import add_policy
 from unifier.report.differences import difference_tables
 from unifier.report.estimates import count_noun
+from unifier.report.head_lines import LayerLines, render_head_lines
 from unifier.report.maps import read_maps
 from unifier.report.plot_curves import Logs, draw_curves, read_logs
 from unifier.report.plot_distances import draw_distances
@@ -35,7 +36,16 @@ from unifier.report.plot_scaling import draw_efficiency, draw_sweeps
 from unifier.report.plot_scores import draw_confusions, draw_grids, draw_joint, draw_lengths, draw_scores
 from unifier.report.plot_style import FigureWriter, SavedFigure, plot_style, task_colors
 from unifier.report.read_results import Results, collect_results, read_results
-from unifier.report.schema import Sample, add_problem, collect_problems, find_files, parse_entry, read_entry, read_text
+from unifier.report.schema import (
+    AttentionEntry,
+    Sample,
+    add_problem,
+    collect_problems,
+    find_files,
+    parse_entry,
+    read_entry,
+    read_text,
+)
 from unifier.report.summary import summarize_results
 from unifier.report.tables import (
     ReportTable,
@@ -226,6 +236,11 @@ def _render_page(folder: Path, results: Results, describe_problems: Callable[[],
     answer = summarize_results(results)
     controls, strongest = control_table(conditions), _strongest_transfer(conditions)
     more_samples = {task: _read_samples(sample_rows[task], task, rest, budget) for task in samples}
+    heads = {
+        f"{task}: {_draw_name(row)}": element
+        for task, row in sample_rows.items()
+        if (element := budget.take(_read_heads(row, task)))
+    }
     maps = [one for task, row in sample_rows.items() for one in read_maps(row["folder"], task, budget.take)]
     attention = {"attention_table": attention_table(conditions), "alignment_table": alignment_table(conditions)}
     problems = [*results.problems, *describe_problems(), *answer.problems, *budget.problems()]
@@ -255,6 +270,7 @@ def _render_page(folder: Path, results: Results, describe_problems: Callable[[],
         controls=controls,
         similarity={figure.alt: _similarity_table(figure) for figure in saved if figure.section == "representation"},
         **attention,
+        heads=heads,
         maps=maps,
         samples=samples,
         more_samples=more_samples,
@@ -424,6 +440,14 @@ def _attention_figures(
                     if (svg := _read_svg(path)) and (source := budget.take_svg(svg))
                 ]
     return figures
+
+
+def _read_heads(row: ResultRow, task: str) -> str:
+    """Return the lines between words for each attention head of a run, or "" if they were not written."""
+    entry: dict[str, Any] = (
+        read_entry(row["folder"] / "attention.json", task, AttentionEntry) if row["folder"] else None
+    ) or {}
+    return render_head_lines([LayerLines(**layer) for layer in entry.get("heads", ())])
 
 
 def _tokenizer_figures(sample_rows: Mapping[str, ResultRow], budget: PageBudget) -> list[PageFigure]:

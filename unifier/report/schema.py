@@ -265,11 +265,19 @@ class _Layer(_Part):
     agreement: Number | None = None
 
 
+class _LayerLines(_Part):
+    name: Name
+    queries: list[str]
+    keys: list[str]
+    heads: list[list[list[Number]]]
+
+
 class AttentionEntry(_Part):
     """The entry of a task in attention.json."""
 
     unit: Name
     layers: list[_Layer]
+    heads: list[_LayerLines] = []
     alignment_error_rate: Number = 0.0
     alignment_error_rate_chance: Number = 0.0
 

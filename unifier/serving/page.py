@@ -9,6 +9,7 @@ from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.spectrogram_decoder import SpectrogramDecoderHead
 from unifier.heads.text_generation import TextGenerationHead
 from unifier.report.content_policy import build_policy
+from unifier.report.head_lines import head_lines_code
 from unifier.serving.service import PredictionService
 
 PAGE = Path(__file__).with_name("page.html")
@@ -28,7 +29,8 @@ def render_page(service: PredictionService, max_bytes: int) -> tuple[str, str]:
     content = {"name": service.model.name, "tasks": tasks, "max_bytes": max_bytes}
     # In a script element, only "<" could end the element.
     data = json.dumps(content).replace("<", "\\u003c")
-    page = PAGE.read_text(encoding="utf-8").replace("__MODEL__", data, 1)
+    page = PAGE.read_text(encoding="utf-8")
+    page = page.replace("__HEAD_LINES__", head_lines_code(), 1).replace("__MODEL__", data, 1)
     return page, build_policy(page, connect_src="'self'")
 
 

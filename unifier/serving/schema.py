@@ -4,7 +4,8 @@ from typing import Any, final
 
 from pydantic import BaseModel, Field
 
-from unifier.inference.explain import ExplainedText, InputAttention, LayerLines
+from unifier.inference.explain import ExplainedText, InputAttention
+from unifier.report.head_lines import LayerLines
 
 
 @final

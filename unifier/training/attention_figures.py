@@ -1,17 +1,20 @@
 """Figures of one example with the attention of a trained model, for validation examples and for new inputs."""
 
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from unifier.analysis.activations import has_input_attention, received_attention
 from unifier.analysis.attention import split_words, word_attention
-from unifier.analysis.attention_heads import attention_of_heads
+from unifier.analysis.attention_heads import LayerAttention, attention_of_heads
 from unifier.heads.spectrogram_decoder import SpectrogramDecoderHead
 from unifier.heads.text_generation import AttentiveTextHead
 from unifier.network import TaskModules
+from unifier.report.head_lines import LayerLines
 from unifier.report.plot_attention import DRAWN_TOKENIZERS, draw_alignment, draw_received, draw_words_over_image
 from unifier.training.head_figures import draw_head_lines, draw_head_matrices
 from unifier.training.speech_figures import draw_generated_speech
@@ -32,6 +35,9 @@ MAX_HEAD_TOKENS = 256
 
 MAX_LINE_TOKENS = 16
 """Maximum number of tokens of a text whose attention heads are drawn as lines between words."""
+
+MAX_HEAD_WORDS = 24
+"""Maximum number of tokens of a text whose attention is returned for each head."""
 
 MAX_TITLE = 60
 """Maximum length of a figure's title in characters."""
@@ -121,8 +127,8 @@ def _drawn_member(tokenizer: Tokenizer) -> str | None:
 
 def draw_attention_heads(
     path: Path, trunk: Trunk, parts: TaskModules, units: Units, tokens: Tokens, text: str = "", *, lines: bool
-) -> None:
-    """Draw the attention of each layer and head to one input, as small multiples.
+) -> list[LayerAttention]:
+    """Draw the attention of each layer and head to one input, as small multiples, and return the layers.
 
     Nothing is drawn for a model without attention heads, and for over `MAX_HEAD_TOKENS` tokens.
 
@@ -137,8 +143,20 @@ def draw_attention_heads(
             tokens. A figure with lines takes seconds.
     """
     if tokens.mask.shape[1] > MAX_HEAD_TOKENS or not (found := attention_of_heads(trunk, parts, units, tokens, text)):
-        return
+        return []
     if lines and all(each.has_words and max(each.weights.shape[1:]) <= MAX_LINE_TOKENS for each in found):
         draw_head_lines(path, found)
     else:
         draw_head_matrices(path, found)
+    return found
+
+
+def layer_lines(layers: Iterable[LayerAttention]) -> list[LayerLines]:
+    """Return the layers between words, of which none has more than `MAX_HEAD_WORDS`. Weights have three decimals."""
+    return [
+        LayerLines(
+            f"{each.part} {each.layer}", [*each.queries], [*each.keys], np.round(each.weights.astype(float), 3).tolist()
+        )
+        for each in layers
+        if each.has_words and max(each.weights.shape[1:]) <= MAX_HEAD_WORDS
+    ]

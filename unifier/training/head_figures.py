@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from unifier.analysis.attention_heads import LayerAttention
@@ -31,9 +32,10 @@ def draw_head_lines(path: Path, layers: Sequence[LayerAttention]) -> None:
         path: The SVG file to write.
         layers: The layers, in the order of the rows. All tokens must have texts.
     """
-    columns = min(max(len(layer.weights) for layer in layers), MAX_HEADS)
+    columns = min(most := max(len(layer.weights) for layer in layers), MAX_HEADS)
     heights = [WORD * max(layer.weights.shape[1:]) for layer in layers]
     with drawing(path, 0.9 + PANEL * columns, sum(heights) + 0.35 * len(layers)) as figure:
+        _note_omitted(figure, most)
         grid = figure.subplots(len(layers), columns, squeeze=False, height_ratios=heights)
         for layer, row in zip(layers, grid, strict=True):
             for axes in row:
@@ -53,8 +55,9 @@ def draw_head_matrices(path: Path, layers: Sequence[LayerAttention]) -> None:
         layers: The layers, in the order of the rows.
     """
     parts = [list(group) for _, group in groupby(layers, key=lambda layer: layer.part)]
-    columns = min(max(len(layer.weights) for layer in layers), MAX_HEADS)
+    columns = min(most := max(len(layer.weights) for layer in layers), MAX_HEADS)
     with drawing(path, 1.2 + 0.8 * columns, 0.8 * len(layers) + 0.3 * len(parts)) as figure:
+        _note_omitted(figure, most)
         axes_of_parts = figure.subplots(len(parts), 1, squeeze=False, height_ratios=list(map(len, parts)))[:, 0]
         for axes, group in zip(axes_of_parts, parts, strict=True):
             # The last layer of a trunk may have fewer queries, because a head may read only the class token.
@@ -74,6 +77,12 @@ def draw_head_matrices(path: Path, layers: Sequence[LayerAttention]) -> None:
             )
             axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
             axes.spines[:].set_visible(False)
+
+
+def _note_omitted(figure: Figure, num_heads: int) -> None:
+    """Write a title if a layer has more heads than are drawn."""
+    if num_heads > MAX_HEADS:
+        figure.suptitle(f"the first {MAX_HEADS} of {num_heads} heads", fontsize=8)
 
 
 def _draw_lines(axes: Axes, queries: Sequence[str], keys: Sequence[str], weights: NDArray[np.floating]) -> None:

@@ -3,6 +3,7 @@
 import io
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,12 @@ from unifier.nn.experts import record_experts
 from unifier.report.plot_attention import draw_alignment
 from unifier.report.plot_experts import EXPERTS_FILE, unused_experts
 from unifier.report.plot_style import figures_folder
-from unifier.training.attention_figures import describe_missing_attention, draw_attention, draw_attention_heads
+from unifier.training.attention_figures import (
+    describe_missing_attention,
+    draw_attention,
+    draw_attention_heads,
+    layer_lines,
+)
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.reference_figures import draw_reference
 from unifier.trunks.trunk import AttentiveTrunk, Trunk
@@ -93,7 +99,8 @@ def probe(
             elif row in short:
                 draw_example(path, trunk, task, split, row)
             if k == 0 and row in short:
-                _draw_heads(figures_folder(folder) / f"attention-{name}-heads.svg", trunk, task, split, row)
+                heads = _draw_heads(figures_folder(folder) / f"attention-{name}-heads.svg", trunk, task, split, row)
+                attention[name] |= {"heads": heads} if heads else {}
     archive = io.BytesIO()
     np.savez(archive, **layers)  # pyright: ignore[reportArgumentType]
     write_bytes(folder / REPRESENTATIONS_FILE, archive.getvalue())
@@ -133,11 +140,15 @@ def draw_example(path: Path, trunk: Trunk, task: Task, split: EncodedSplit, row:
     draw_attention(path, trunk, task, raw, split.units(row), tokens, title, text)
 
 
-def _draw_heads(path: Path, trunk: Trunk, task: Task, split: EncodedSplit, row: int) -> None:
-    """Draw the attention of each layer and head to a validation example, if the inputs of the task can be drawn."""
+def _draw_heads(path: Path, trunk: Trunk, task: Task, split: EncodedSplit, row: int) -> list[dict[str, Any]]:
+    """Draw the attention of each layer and head to a validation example, and return the lines between its words.
+
+    Nothing is drawn if the inputs of the task cannot be drawn.
+    """
     if describe_missing_attention(trunk, task):
-        return
+        return []
     target = target_of(open_split(task.source, "val"), int(split.indices[row]))
     ((_, tokens, _),) = iterate_batches(task, split, [row])
     text = target if isinstance(target, str) else ""
-    draw_attention_heads(path, trunk, task, split.units(row), tokens, text, lines=False)
+    layers = draw_attention_heads(path, trunk, task, split.units(row), tokens, text, lines=False)
+    return [asdict(layer) for layer in layer_lines(layers)]

@@ -1,0 +1,34 @@
+"""Lines between words for one attention head, with a layer and a head to choose. All pages share this element."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from typing import final
+
+
+@final
+@dataclass(frozen=True)
+class LayerLines:
+    """The attention between the tokens of texts, for each head of a layer."""
+
+    name: str
+    """The part and the number of the layer. See `AttentionHead` in unifier.analysis."""
+    queries: list[str]
+    """The tokens that attend."""
+    keys: list[str]
+    """The tokens that receive attention."""
+    heads: list[list[list[float]]]
+    """The weights (heads, queries, keys)."""
+
+
+def head_lines_code() -> str:
+    """Return the style and the script of the element, which a page needs once."""
+    return Path(__file__).with_name("head_lines.html").read_text(encoding="utf-8")
+
+
+def render_head_lines(layers: Sequence[LayerLines]) -> str:
+    """Return the element for the layers of one input, or "" without layers."""
+    data = json.dumps([asdict(layer) for layer in layers], ensure_ascii=False)
+    return f'<div data-layers="{escape(data)}"></div>\n' if layers else ""
