@@ -1,5 +1,6 @@
 """The place of a named digit: its tokens, and a short run whose model answers a sound."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,11 @@ def test_recipe_trains_and_its_model_points_into_a_sound(
     }
     [result] = uf.run(load_experiment("spoken_digits"), **settings, **options)
     assert 0 <= result.metrics["test/fsdd_spans/f1"] <= 100
+    samples = json.loads((result.folder / "samples.json").read_text())["fsdd_spans"]
+    assert samples[0]["question"].isdigit()
+    assert samples[0]["target_image"].startswith("data:image/png")
+    assert samples[0]["prediction_image"].startswith("data:image/png")
+    assert samples[0]["target_image"] in (result.folder / "report.html").read_text()
     [answer] = uf.load(result.folder).predict([{QUESTION: "1", CONTEXT: str(recordings / "1_theo_7.wav")}])
     begin, end = map(float, answer.split("-"))
     assert 0 <= begin < end < SAMPLES / 8000 + 0.04

@@ -44,7 +44,15 @@ from unifier.training.lightning_module import UnifierModule
 from unifier.training.maps import write_maps
 from unifier.training.probe import probe
 from unifier.training.reconstruction_figures import draw_reconstructions
-from unifier.training.render import describe_answer, render_boxes, render_input, render_masks, render_spans, shorten
+from unifier.training.render import (
+    describe_answer,
+    render_boxes,
+    render_input,
+    render_masks,
+    render_spans,
+    render_times,
+    shorten,
+)
 from unifier.training.result import Result
 from unifier.training.speech_figures import render_speech
 from unifier.training.tokenizer_figures import draw_tokenizers
@@ -260,6 +268,7 @@ def collect_samples(
                 **render_masks(task.head, *example, predictions[name][index]),
                 **render_boxes(task.head, *example, predictions[name][index]),
                 **render_spans(task.head, *example, predictions[name][index]),
+                **render_times(task, *example, predictions[name][index]),
                 **render_speech(task, *example, predictions[name][index]),
                 **({"marks": "entities"} if getattr(task.head, "marks_entities", False) else {}),
                 **continuation,

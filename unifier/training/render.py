@@ -17,11 +17,19 @@ from PIL import Image
 from unifier.experiment import Task
 from unifier.heads.detection import DetectionHead, true_objects
 from unifier.heads.head import Head
-from unifier.heads.question_answering import QUESTION, QuestionAnsweringHead, context_of, mark_spans
+from unifier.heads.question_answering import (
+    CONTEXT,
+    QUESTION,
+    QuestionAnsweringHead,
+    context_of,
+    context_token_seconds,
+    mark_spans,
+)
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.token_classification import describe_labels
 from unifier.training.box_figures import SCALE_TO, draw_boxes
 from unifier.training.mask_figures import lay_over
+from unifier.training.time_figures import WIDTH, draw_time
 from unifier_tokenizers import (
     InputError,
     Mixture,
@@ -130,6 +138,20 @@ def render_spans(head: Head, raw: Any, target: Any, prediction: Any) -> dict[str
     question = describe_input(raw.get(QUESTION)) if isinstance(raw, Mapping) else ""
     spans = {"true": (begin, end), "predicted": (first, last)}
     return {"marks": "entities", "question": question, "context": mark_spans(context, spans)}
+
+
+def render_times(task: Task, raw: Any, target: Any, prediction: Any) -> dict[str, str]:
+    """Return a question, and its sound with the true and with the predicted time. Return {} for other tasks."""
+    seconds = context_token_seconds(task.tokenizer)
+    if not isinstance(task.head, QuestionAnsweringHead) or seconds is None:
+        return {}
+    spans = {"target_image": task.head.encode(target).tolist(), "prediction_image": prediction.tolist()}
+    pictures = {
+        name: draw_time(raw[CONTEXT], first * seconds, (last + 1) * seconds) for name, (first, last) in spans.items()
+    }
+    limits = RenderLimits(side=WIDTH)
+    drawn = {name: _picture_url(picture, limits) for name, picture in pictures.items()}
+    return {"question": describe_input(raw[QUESTION]), **drawn}
 
 
 def describe_input(raw: Any) -> str:
