@@ -34,7 +34,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if task == "en-fr":
             weights = np.eye(2).tolist()
             cross = {"name": "cross 1", "queries": ["un", "chien"], "keys": ["a", "dog"], "heads": [weights, weights]}
-            heads = [{**cross, "name": "trunk 1", "heads": [weights]}, cross]
+            heads = [{**cross, "name": "trunk 1", "heads": [weights], "key_of_another_version": 1}, cross]
             (run / "attention.json").write_text(json.dumps({task: {"unit": "words", "layers": [], "heads": heads}}))
         kind = "tokens" if task == "en-fr" else "examples"
         (run / "maps.json").write_text(json.dumps({task: {kind: {"method": "PCA", "points": points}}}))

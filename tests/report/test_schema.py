@@ -13,6 +13,7 @@ from tests.report.conftest import JOINT, make_comparison, make_representation, m
 from unifier.files import write_json
 from unifier.report.page import report_on
 from unifier.report.read_results import read_results
+from unifier.report.schema import AttentionEntry, parse_entry
 from unifier.training.artifacts import hash_run_files
 from unifier_tokenizers import InputError
 
@@ -179,3 +180,13 @@ def test_remote_pictures_are_refused(whole: Path, tmp_path: Path) -> None:
     sources = [part.partition('"')[0] for part in page.read_text().split('src="')[1:]]
     assert [source for source in sources if not source.startswith("data:image/svg")] == [picture]
     assert [line for line in problems if line.startswith("samples.json")]
+
+
+@pytest.mark.parametrize("heads", [[], [[[1.0, 0.0]]], [[[1.0], [1.0]]]])
+def test_heads_of_another_shape_are_left_out(heads: list[Any]) -> None:
+    layer = {"name": "trunk 1", "queries": ["a", "b"], "keys": ["a", "b"], "heads": [[[1.0, 0.0], [0.0, 1.0]]]}
+    entry = {"unit": "words", "layers": [], "heads": [layer, {**layer, "heads": heads}]}
+    content, problems = parse_entry(AttentionEntry, entry, "text")
+    assert len(problems) == 1
+    assert not content.get("heads")
+    assert parse_entry(AttentionEntry, {**entry, "heads": [layer]}, "text") == ({**entry, "heads": [layer]}, [])

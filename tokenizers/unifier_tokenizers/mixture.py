@@ -28,7 +28,7 @@ HEADER = 4
 """
 
 HASH_FACTOR = 6364136223846793005
-"""The base of the hash of a token's values, which is computed modulo 2 ** 64 (Knuth's linear generator MMIX)."""
+"""The hash of a token's values is their sum after multiplication with powers of this number (from Knuth's MMIX)."""
 
 
 @final
@@ -45,10 +45,9 @@ class Mixture(Tokenizer):
 
         Args:
             members: The tokenizers of the modalities, all with the same D.
-            mark_shared: Add a learned vector to the tokens that also occur in another member, such as the words of a
-                context that are in the question (Chen et al. 2017, "Reading Wikipedia to Answer Open-Domain
-                Questions", section 3.2). Another vector is for tokens that share only the first of their values, such
-                as the first subword of a word.
+            mark_shared: Add a learned vector to the tokens that also occur in another member, as in the exact match of
+                Chen et al. 2017 (DrQA), section 3.2. For example, the words of a question are marked in its context.
+                Another vector is for tokens that share only their first value, such as the first subword of a word.
 
         Raises:
             InputError: If there are no members, if the members have different D, or if a name is not possible.

@@ -113,7 +113,8 @@ def attention_of_heads(
         text: The text that a head generated for the input, or the text of the target.
     """
     head, tokenizer = parts.head, parts.tokenizer
-    layers = attention_layers(trunk, head)
+    if not (layers := attention_layers(trunk, head)):
+        return []
     names: dict[str, list[str]] = {"trunk": [], "decoder": []}
     if isinstance(tokenizer, SubwordTokenizer | PretrainedTextTokenizer):
         names["trunk"] = tokenizer.vocabulary.tokens(units.values.tolist())

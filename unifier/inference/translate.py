@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from html import escape
 from io import BufferedIOBase, TextIOWrapper
 from pathlib import Path
@@ -159,7 +159,7 @@ class AlignmentPage:
                 for source_token, weight in zip(source, row, strict=True)
             )
             self._file.write(f"<tr><th scope=row>{escape(printable(token))}</th>{cells}</tr>\n")
-        self._file.write(f"</tbody></table></div>\n{render_head_lines(layers)}")
+        self._file.write(f"</tbody></table></div>\n{render_head_lines([asdict(layer) for layer in layers])}")
 
     def __enter__(self) -> "AlignmentPage":
         """Open the file. Raises InputError if the file cannot be written."""

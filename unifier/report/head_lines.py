@@ -1,11 +1,11 @@
 """Lines between words for one attention head, with a layer and a head to choose. All pages share this element."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 
 @final
@@ -28,7 +28,11 @@ def head_lines_code() -> str:
     return Path(__file__).with_name("head_lines.html").read_text(encoding="utf-8")
 
 
-def render_head_lines(layers: Sequence[LayerLines]) -> str:
-    """Return the element for the layers of one input, or "" without layers."""
-    data = json.dumps([asdict(layer) for layer in layers], ensure_ascii=False)
+def render_head_lines(layers: Sequence[Mapping[str, Any]]) -> str:
+    """Return the element for the layers of one input, or "" without layers.
+
+    Args:
+        layers: The fields of each `LayerLines`. Other keys are ignored.
+    """
+    data = json.dumps(layers, ensure_ascii=False)
     return f'<div data-layers="{escape(data)}"></div>\n' if layers else ""

@@ -26,7 +26,7 @@ from unifier.report.conditions import (
 from unifier.report.content_policy import add_policy
 from unifier.report.differences import difference_tables
 from unifier.report.estimates import count_noun
-from unifier.report.head_lines import LayerLines, render_head_lines
+from unifier.report.head_lines import render_head_lines
 from unifier.report.maps import read_maps
 from unifier.report.plot_curves import Logs, draw_curves, read_logs
 from unifier.report.plot_distances import draw_distances
@@ -447,7 +447,7 @@ def _read_heads(row: ResultRow, task: str) -> str:
     entry: dict[str, Any] = (
         read_entry(row["folder"] / "attention.json", task, AttentionEntry) if row["folder"] else None
     ) or {}
-    return render_head_lines([LayerLines(**layer) for layer in entry.get("heads", ())])
+    return render_head_lines(entry.get("heads", []))
 
 
 def _tokenizer_figures(sample_rows: Mapping[str, ResultRow], budget: PageBudget) -> list[PageFigure]:

@@ -269,7 +269,13 @@ class _LayerLines(_Part):
     name: Name
     queries: list[str]
     keys: list[str]
-    heads: list[list[list[Number]]]
+    heads: Annotated[list[list[list[Number]]], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _check_shape(self) -> "_LayerLines":
+        if any([len(row) for row in head] != [len(self.keys)] * len(self.queries) for head in self.heads):
+            raise ValueError("a head is not a matrix with a row per query and a column per key")
+        return self
 
 
 class AttentionEntry(_Part):
