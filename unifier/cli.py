@@ -14,11 +14,13 @@ from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from io import TextIOWrapper
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from unifier.distributed import (
     PeerError,
     failing_together,
+    is_ending,
     is_helper,
     is_launched,
     is_main,
@@ -126,13 +128,19 @@ def _interrupt_on_sigterm() -> Generator[None]:
     """Handle SIGTERM and SIGUSR1 like Ctrl-C, because schedulers and containers stop programs with these signals.
 
     SLURM sends SIGUSR1 before the end of a job with `--signal=USR1`. During training, the handler of SIGTERM is the
-    callback that stops after the current step.
+    callback that stops after the current step. After the failure of one of several processes, torchrun sends SIGTERM
+    to the others. They ignore it, because they still report the failure and end soon.
     """
     if threading.current_thread() is not threading.main_thread():  # Only the main thread may handle signals.
         yield
         return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if not is_ending():
+            signal.default_int_handler(number, frame)
+
     handlers = {
-        signal.SIGTERM: signal.default_int_handler,
+        signal.SIGTERM: interrupt,
         signal.SIGUSR1: lambda *_: signal.raise_signal(signal.SIGTERM),
     }
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
@@ -140,7 +148,7 @@ def _interrupt_on_sigterm() -> Generator[None]:
         yield
     finally:
         for number, handler in previous.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if is_ending() else handler)
 
 
 def _print_line(line: object = "") -> bool:

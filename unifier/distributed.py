@@ -58,6 +58,7 @@ class AgreedError(Exception):
 _world = World()
 _store: Any = None  # The torch.distributed.Store of the connected processes.
 _has_failed = False  # True after an error or a requested stop.
+_is_ending = False  # True after an error that ends the program on all of several processes.
 
 
 def world() -> World:
@@ -91,6 +92,11 @@ def is_helper(environment: Mapping[str, str]) -> bool:
         for size, ranks in names.items()
         for name in ranks
     )
+
+
+def is_ending() -> bool:
+    """Return True after an error that ends the program on all of several processes. Each process still reports it."""
+    return _is_ending
 
 
 def connect(members: World, backend: str) -> None:
@@ -233,7 +239,7 @@ def failing_together() -> Generator[None]:
     The system closes the connections of a failed process, so that the processes that wait for an answer fail too. A
     requested stop is no error, because all processes agree on the stop.
     """
-    global _has_failed
+    global _has_failed, _is_ending
     try:
         yield
     except BaseException as error:
@@ -241,6 +247,7 @@ def failing_together() -> Generator[None]:
         is_agreed = isinstance(error, PeerError | AgreedError) or not isinstance(error, Exception | KeyboardInterrupt)
         if _world.size == 1 or is_agreed:
             raise
+        _is_ending = True
         is_own = isinstance(error, InputError | KeyboardInterrupt)
         if not is_own and ((cause := stored_failure()) or _is_lost_connection(error)):
             raise PeerError(cause or f"another process has ended ({one_line(error)})") from error

@@ -33,6 +33,7 @@ def small(steps: int = 6, validations: int = 1, rate: float = 1e-3) -> uf.Experi
     training = uf.Training(steps=steps, num_validations=validations, **options)
     trunk = uf.Transformer(D, 1, 2, 8)
     trunk.register_forward_hook(fail)
+    exec(os.environ.get("PREPARE", ""), globals())
     return uf.Experiment(trunk, {"digits": TASKS["digits"]()}, training)
 
 def study() -> uf.Comparison:
@@ -134,6 +135,29 @@ def test_failure_of_one_process_ends_all(failure: str, launcher: tuple[str, ...]
     wait_for(lambda: not processes_of(tmp_path), 10)
     (settings,) = tmp_path.rglob("settings.json")
     assert '"failed"' in (settings.parent / "result.json").read_text()
+
+
+def test_signal_after_a_failure_does_not_hide_it(start: Start) -> None:
+    """Torchrun sends SIGTERM while the other processes still report the failure of one process."""
+    prepare = """
+import signal
+import unifier.cli
+from unifier.training.result import Result
+
+def signal_first(method):
+    def late(value, *rest):
+        if getattr(value, "status", "failed") == "failed":
+            signal.raise_signal(signal.SIGTERM)
+        return method(value, *rest)
+    return late
+
+Result.write = signal_first(Result.write)
+unifier.cli._report_error = signal_first(unifier.cli._report_error)
+"""
+    program = start("--devices", "2", FAIL=DEATH, PREPARE=prepare)
+    err = program.communicate(timeout=SECONDS)[1]
+    assert program.returncode == 2, err
+    assert [line for line in err.splitlines() if line.startswith("unifier: ") and FAILURES[DEATH] in line], err
 
 
 @pytest.mark.parametrize(("change", "expected"), [("", "not visible on"), ("# A change.", "code with the hash")])
