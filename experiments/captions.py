@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 import unifier as uf
+from unifier.augmentation import AugmentMember, augment_images
 from unifier.datasets import EmojiNames, PicturesOf
 from unifier.options import DecoderConfig, ImageFrontend, TrunkConfig, learn_vocabulary
 
@@ -21,6 +22,8 @@ def captions(
     languages: tuple[str, ...] = ("en", "de", "fr"),
     attention: Attention = "transformer",
     vocabulary: int = 2000,
+    crop: int | None = 0,
+    randaugment: int = 0,
     image: ImageFrontend = IMAGE,
     trunk: TrunkConfig = TRUNK,
     decoder: DecoderConfig = DECODER,
@@ -32,6 +35,8 @@ def captions(
         languages: Languages of the names: en, de and fr.
         attention: Decoder: transformer, soft (recurrent, additive attention), or hard (recurrent, one token per step).
         vocabulary: Number of subwords in the vocabulary; with start=RUN, the vocabulary of the trained model is used.
+        crop: Largest random shift of a training picture, in pixels; None means an eighth of its side.
+        randaugment: Magnitude of RandAugment, from 1 to 9; 0 turns RandAugment off.
     """
     source = EmojiNames(languages, size=image.size)
     texts = EmojiNames(languages, picture="none")
@@ -40,6 +45,8 @@ def captions(
         texts,
         attention=attention,
         vocabulary=vocabulary,
+        crop=crop,
+        randaugment=randaugment,
         image=image,
         trunk=trunk,
         decoder=decoder,
@@ -53,6 +60,8 @@ def write_names(
     *,
     attention: Attention,
     vocabulary: int,
+    crop: int | None,
+    randaugment: int,
     image: ImageFrontend | None,
     trunk: TrunkConfig,
     decoder: DecoderConfig,
@@ -65,6 +74,8 @@ def write_names(
         texts: The same texts and names without pictures, from which the vocabulary is learned.
         attention: The kind of decoder.
         vocabulary: The number of subwords.
+        crop: The largest random shift of a training picture, in pixels.
+        randaugment: The magnitude of RandAugment.
         image: The settings of the tokenizer for pictures, or None if the inputs have no pictures.
         trunk: The settings of the trunk.
         decoder: The settings of the decoder.
@@ -76,15 +87,20 @@ def write_names(
         subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout, codes=source.codes
     )
     members: dict[str, uf.Tokenizer] = {"text": words}
+    changes = None
     if image is not None:
-        members["picture"] = image.build(PicturesOf(source), trunk, "mean", training.bad_examples)
+        pictures = image.build(PicturesOf(source), trunk, "mean", training.bad_examples)
+        members["picture"] = pictures
+        changes = augment_images(pictures, 0, crop=crop, randaugment=randaugment)
     if attention == "transformer":
         head = decoder.build(subwords, trunk, words.embedding, scores="names")
     else:
         recurrent = uf.AdditiveHead if attention == "soft" else uf.HardAttentionHead
         options: dict[str, Any] = {**decoder.options(words.embedding), "dropout": trunk.dropout, "scores": "names"}
         head = recurrent(subwords, trunk.dim, depth=decoder.decoder_depth, **options)
-    task = uf.Task(source, uf.Mixture(members), head)
+    mixture = uf.Mixture(members)
+    augmentation = None if changes is None else AugmentMember(mixture, "picture", changes)
+    task = uf.Task(source, mixture, head, augmentation=augmentation)
     return uf.Experiment(trunk.build(), {source.name: task}, training.sized_for(source, source.name))
 
 

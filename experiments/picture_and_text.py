@@ -12,6 +12,8 @@ def emoji_translation(
     target: str = "de",
     picture: PictureKind = "own",
     vocabulary: int = 2000,
+    crop: int | None = 0,
+    randaugment: int = 0,
     image: ImageFrontend = IMAGE,
     trunk: TrunkConfig = TRUNK,
     decoder: DecoderConfig = DECODER,
@@ -24,12 +26,16 @@ def emoji_translation(
         target: Language of the names that are written.
         picture: Picture in the input: its own picture, the picture of another emoji, or none.
         vocabulary: Number of subwords in the vocabulary; with start=RUN, the vocabulary of the trained model is used.
+        crop: Largest random shift of a training picture, in pixels; None means an eighth of its side.
+        randaugment: Magnitude of RandAugment, from 1 to 9; 0 turns RandAugment off.
     """
     return write_names(
         EmojiNames((target,), source=source, picture=picture, size=image.size),
         EmojiNames((target,), source=source, picture="none"),
         attention="transformer",
         vocabulary=vocabulary,
+        crop=crop,
+        randaugment=randaugment,
         image=None if picture == "none" else image,
         trunk=trunk,
         decoder=decoder,

@@ -47,12 +47,19 @@ def test_decoders_share_the_embedding_of_the_codes(attention: str, data: Path) -
     assert isinstance(task.tokenizer, uf.Mixture)
     words = task.tokenizer.members["text"]
     assert isinstance(words, uf.SubwordTokenizer)
+    assert task.augmentation is None
+    assert only_task(build("captions", attention=attention, **SMALL, crop=2)).augmentation is not None
     assert (words.embedding is task.head.embedding, words.codes) == (True, ("<en>", "<de>", "<fr>"))  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.slow
 def test_captions_train_and_every_command_reads_the_model(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = [f"{name}={value}" for name, value in SMALL.items()] + ["attention=soft", "steps=2"]
+    settings = [f"{name}={value}" for name, value in SMALL.items()] + [
+        "attention=soft",
+        "steps=2",
+        "crop=2",
+        "randaugment=1",
+    ]
     assert main(["run", "captions", *settings, "num_validations=1", "--out", str(data / "runs"), "--track", "off"]) == 0
     run = Path(capsys.readouterr().out.splitlines()[-1])
     scores = json.loads((run / "result.json").read_text())["metrics"]

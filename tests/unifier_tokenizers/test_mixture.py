@@ -161,6 +161,19 @@ def test_ids_and_floats_arrive_exactly() -> None:
     assert torch.equal(floats.embedded[0].view(torch.int32), floats.values.view(torch.int32))
 
 
+@pytest.mark.parametrize("name", ["image", "text"])
+def test_members_are_unpacked_and_packed(name: str, mixture: Mixture) -> None:
+    raws = examples()
+    values, positions, mask = pad_columns([mixture.encode(raw) for raw in raws])
+    alone, places, present = mixture.unpack(name, values, positions)
+    expected = pad_columns([mixture.members[name].encode(raw[name]) for raw in raws])
+    for given, wanted in zip((alone, places, present), expected, strict=True):
+        assert torch.equal(given, wanted)
+    doubled = mixture.pack(name, values, alone * 2)
+    assert torch.equal(mixture.unpack(name, doubled, positions)[0], alone * 2)
+    assert torch.equal(mixture.pack(name, doubled, alone)[:, :, mask[0]], values[:, :, mask[0]])
+
+
 def test_position_values_count_tokens(mixture: Mixture) -> None:
     units = mixture.encode(examples()[0])
     assert mixture.position_values(units).tolist() == [list(range(units.values.shape[-1]))]

@@ -111,19 +111,58 @@ class Mixture(Tokenizer):
             is_exporting = torch.compiler.is_exporting()
             if not is_exporting and not mine.any():  # A shortened batch may contain no token of a member.
                 continue
-            # An exported graph has no shapes that depend on values, so padding fills the columns of other members.
-            length = values.shape[-1] if is_exporting else int(mine.sum(-1).max())
-            packed, member_positions = _pack_left(values, positions, mine, length)
-            # `encode` must not store state in the tokenizer, so the header contains the layout of a member's values.
-            dtype, rows, axes = self._layouts[index] if is_exporting else packed[:, 1:HEADER].amax((0, 2)).tolist()
-            body = packed[:, HEADER : HEADER + rows] if rows else packed[:, HEADER]
+            body, member_positions = self._unpack(index, values, positions, mine)
             # In half-precision training, floats are cast to the dtype of the weights.
-            is_float = MIXED_DTYPES[dtype].is_floating_point
-            body = _to_float(body).to(weight.dtype) if is_float else body.to(MIXED_DTYPES[dtype])
-            embedded = member.embed(body, member_positions[:, :axes]) + weight[index, :, None]
+            body = body.to(weight.dtype) if body.is_floating_point() else body
+            embedded = member.embed(body, member_positions) + weight[index, :, None]
             rank = (mine.cumsum(-1) - 1).clamp(min=0)  # The index of each token among the tokens of its member.
             columns = torch.where(mine[:, None], _gather_columns(embedded, rank), columns)
         return columns if self.shared is None else columns + self.shared(_compare_members(values)).mT
+
+    def unpack(self, name: str, values: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the tokens of one member, padded on the right to the M tokens of the longest example.
+
+        Args:
+            name: The name of the member.
+            values: Values (B, rows, N) of the mixture.
+            positions: Positions (B, A, N) of the mixture.
+
+        Returns:
+            The member's values (B, M) or (B, P, M), its positions (B, A', M), and a mask (B, M), True for its tokens.
+        """
+        index = [*self.members].index(name)
+        mine = values[:, 0] == index + 1
+        mask = torch.arange(int(mine.sum(-1).max()), device=values.device) < mine.sum(-1, keepdim=True)
+        return *self._unpack(index, values, positions, mine), mask
+
+    def pack(self, name: str, values: Tensor, changed: Tensor) -> Tensor:
+        """Return a copy of `values` (B, rows, N) in which the tokens of one member have other values.
+
+        Args:
+            name: The name of the member.
+            values: Values (B, rows, N) of the mixture.
+            changed: Values (B, M) or (B, P, M) of the member, with the dtype and the order that `unpack` has returned.
+        """
+        mine = values[:, 0] == [*self.members].index(name) + 1
+        body = changed.view(torch.int32) if changed.is_floating_point() else changed.int()
+        body = body.reshape(len(body), -1, body.shape[-1])
+        rank = (mine.cumsum(-1) - 1).clamp(min=0)
+        packed = values.clone()
+        rows = slice(HEADER, HEADER + body.shape[1])
+        packed[:, rows] = torch.where(mine[:, None], _gather_columns(body, rank), values[:, rows])
+        return packed
+
+    def _unpack(self, index: int, values: Tensor, positions: Tensor, mine: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the values and positions of the tokens `mine` (B, N) of one member, padded on the right."""
+        is_exporting = torch.compiler.is_exporting()
+        # An exported graph has no shapes that depend on values, so padding fills the columns of other members.
+        length = values.shape[-1] if is_exporting else int(mine.sum(-1).max())
+        packed, member_positions = _pack_left(values, positions, mine, length)
+        # `encode` must not store state in the tokenizer, so the header contains the layout of a member's values.
+        dtype, rows, axes = self._layouts[index] if is_exporting else packed[:, 1:HEADER].amax((0, 2)).tolist()
+        body = packed[:, HEADER : HEADER + rows] if rows else packed[:, HEADER]
+        is_float = MIXED_DTYPES[dtype].is_floating_point
+        return _to_float(body) if is_float else body.to(MIXED_DTYPES[dtype]), member_positions[:, :axes]
 
     def fix_layout(self, values: Tensor) -> None:
         """Store the layout of each member's values, which an exported graph needs as constants.

@@ -4,6 +4,7 @@ from .audio import augment_audio as augment_audio
 from .detection import FlipWithBoxes as FlipWithBoxes
 from .image import augment_images as augment_images
 from .image import image_tta as image_tta
+from .mixture import AugmentMember as AugmentMember
 from .mixup import Compose as Compose
 from .mixup import Mixup as Mixup
 from .mixup import RandomChoice as RandomChoice
