@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from tests.small_models import VOCABULARY, D
-from unifier import SubwordTokenizer, Transformer, TranslationHead
-from unifier.analysis.attention_heads import attention_layers, recorded_attention, without_head
+from unifier import ClassificationHead, SubwordTokenizer, Task, Transformer, TranslationHead, WordTokenizer
+from unifier.analysis.attention_heads import attention_layers, attention_of_heads, recorded_attention, without_head
 from unifier.data.dataloader import Batch
+from unifier.datasets import GrammarPairs
 from unifier.nn.attention import Attention
 from unifier_tokenizers import pad_columns
 
@@ -56,3 +57,14 @@ def test_recorded_attention_equals_the_weights_of_the_trunk() -> None:
     recorded = torch.stack([weights["cross", 1], weights["cross", 2]]).mean((0, 2))
     torch.testing.assert_close(recorded, cross)
     assert weights["decoder", 1].shape == (2, 2, 3, 3)
+
+
+def test_attention_between_words_has_their_names() -> None:
+    tokenizer, trunk = WordTokenizer(VOCABULARY, D), Transformer(D, 1, heads=2).eval()
+    units = tokenizer.encode("one two three")
+    tokens = Batch(*pad_columns([units]), torch.tensor([0])).embed(tokenizer)
+    task = Task(GrammarPairs(), tokenizer, ClassificationHead(("a", "b"), D))
+    with torch.no_grad():
+        (layer,) = attention_of_heads(trunk, task, units, tokens)
+    assert layer.has_words
+    assert [*layer.keys] == ["one", "two", "three"]

@@ -46,6 +46,12 @@ def test_words_of_a_text_become_tokens(vocabulary: Vocabulary) -> None:
             tokenizer.encode(raw)  # pyright: ignore[reportArgumentType]
 
 
+def test_encoded_words_have_names(vocabulary: Vocabulary) -> None:
+    tokenizer = WordTokenizer(vocabulary, 8)
+    words = tokenizer.words("The tumour of APC2")
+    assert tokenizer.unit_names(tokenizer.encode(words)) == [word.lower() for word in words]
+
+
 def test_token_is_the_sum_of_subwords_and_letters(vocabulary: Vocabulary) -> None:
     tokenizer = WordTokenizer(vocabulary, 8, letters=4, positions="none").eval()
     word = "DeficOf"

@@ -124,6 +124,11 @@ class WordTokenizer(Tokenizer):
         self.encoding.check(positions)
         return Units(torch.tensor(rows, dtype=torch.int32).T.contiguous(), positions)
 
+    def unit_names(self, units: Units) -> list[str]:
+        """Return a readable text for each encoded word, which consists of the subwords that are read."""
+        pieces = units.values[:MAX_PIECES].T.tolist()
+        return ["".join(self.vocabulary.tokens(i for i in word if i != PAD)) for word in pieces]
+
     def _extra_ids(self, name: str) -> list[int]:
         """Return the ids of an extra entry, such as "<mask>", which has no letters."""
         # At the level of characters, the space before a word is an entry of its own.

@@ -14,7 +14,7 @@ from unifier.heads.text_generation import AttentiveTextHead
 from unifier.network import TaskModules
 from unifier.nn.attention import Attention
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers import PretrainedTextTokenizer, SubwordTokenizer, Tokens, Units
+from unifier_tokenizers import PretrainedTextTokenizer, SubwordTokenizer, Tokens, Units, WordTokenizer
 from unifier_tokenizers.text import EOS
 
 HEAD_PARTS = ("trunk", "decoder", "cross")
@@ -118,6 +118,8 @@ def attention_of_heads(
     names: dict[str, list[str]] = {"trunk": [], "decoder": []}
     if isinstance(tokenizer, SubwordTokenizer | PretrainedTextTokenizer):
         names["trunk"] = tokenizer.vocabulary.tokens(units.values.tolist())
+    elif isinstance(tokenizer, WordTokenizer):
+        names["trunk"] = tokenizer.unit_names(units)
     with recorded_attention(layers) as recorded:
         output = head.run_trunk(trunk, tokens)
         if isinstance(head, SpectrogramDecoderHead):
