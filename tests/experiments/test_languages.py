@@ -30,6 +30,7 @@ def test_pairs_of_all_directions_follow_their_codes() -> None:
     assert train[6] == (f"<en> {french}", english)
     assert isinstance(train[6].input, MarkedText)
     assert (train[6].target.groups, train[6].target.language) == (("fr-en",), "en")
+    assert train[0].target.cluster == train[6].target.cluster != train[1].target.cluster
     assert source.sha256 == grammar(("en", "fr"), ("fr", "en")).sha256 != grammar(("en", "fr")).sha256
 
 
@@ -54,6 +55,9 @@ def test_scores_and_intervals_of_groups_are_those_of_their_texts() -> None:
     intervals = score_intervals(head, wrong, targets)
     assert intervals["bleu_even"].low == pytest.approx(100)
     assert intervals["bleu_all"] == intervals["bleu"]
+    repeated = [GroupedText(text, cluster=f"c{k}") for k, text in enumerate(texts)] * 3
+    assert score_intervals(head, wrong * 3, repeated)["bleu"] == intervals["bleu"]
+    assert score_intervals(head, wrong * 3, texts * 3)["bleu"].low > intervals["bleu"].low
     assert rows_by_group(texts) == {}
     assert (language_of(targets, "de"), language_of(texts, "de"), language_of([*targets, "x"], "de")) == (
         "fr",

@@ -33,7 +33,7 @@ WORDS = ["the", "a", "dog", "cat", "house", "tree", "runs", "sleeps", "eats", "r
 def write_predictions(folder: Path, task: str, lines: list[dict[str, Any]]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "predictions.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, ["task", "index", "target", "prediction", "score", "weight", "groups"])
+        writer = csv.DictWriter(file, ["task", "index", "target", "prediction", "score", "weight", "groups", "cluster"])
         writer.writeheader()
         writer.writerow({"task": "another", "index": 0, "target": "x", "prediction": "y", "score": 0.5})
         writer.writerows({"task": task, **line} for line in lines)
@@ -41,7 +41,11 @@ def write_predictions(folder: Path, task: str, lines: list[dict[str, Any]]) -> N
 
 def scored_row(folder: Path, scores: np.ndarray, seed: int = 0, weights: np.ndarray | None = None, **facts: Any) -> Row:
     """Write predictions with these scores per example, and return the row of their run."""
-    lines = [{"index": k, "target": "cat", "prediction": "dog", "score": score} for k, score in enumerate(scores)]
+    clusters = facts.pop("clusters", [""] * len(scores))
+    lines = [
+        {"index": k, "target": "cat", "prediction": "dog", "score": score, "cluster": cluster}
+        for k, (score, cluster) in enumerate(zip(scores, clusters, strict=True))
+    ]
     for line, weight in zip(lines, () if weights is None else weights, strict=False):
         line["weight"] = weight
     write_predictions(folder, "digits", lines)
@@ -50,8 +54,11 @@ def scored_row(folder: Path, scores: np.ndarray, seed: int = 0, weights: np.ndar
 
 def text_row(folder: Path, texts: list[str], references: list[str], metric: str = "bleu", **facts: Any) -> Row:
     """Write predicted texts, and return the row of their run with sacreBLEU's score and signature."""
-    pairs = enumerate(zip(texts, references, strict=True))
-    lines = [{"index": k, "target": target, "prediction": text, "score": ""} for k, (text, target) in pairs]
+    clusters = facts.pop("clusters", [""] * len(texts))
+    lines = [
+        {"index": k, "target": target, "prediction": text, "score": "", "cluster": cluster}
+        for k, (text, target, cluster) in enumerate(zip(texts, references, clusters, strict=True))
+    ]
     write_predictions(folder, "en-fr", lines)
     result = text_scores(texts, references, "fr")[metric]
     row = make_row("en-fr", result.score, folder=folder, **facts)
@@ -130,6 +137,46 @@ def test_interval_of_mean_scores_is_students(tmp_path: Path) -> None:
     test = example_test([scored_row(tmp_path / "solo", solo), scored_row(tmp_path / "joint", joint, **JOINT)])
     low, high = stats.ttest_rel(100 * joint, 100 * solo).confidence_interval(0.95)
     assert (test.difference.low, test.difference.high) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_examples_of_a_cluster_count_as_one(tmp_path: Path, references: list[str]) -> None:
+    """Three equal copies of each example make no interval narrower."""
+    solo, joint = np.random.default_rng(3).random((2, 50))
+    alone = example_test([scored_row(tmp_path / "solo", solo), scored_row(tmp_path / "joint", joint, **JOINT)])
+    clusters = [f"c{k % 50}" for k in range(150)]
+    rows = [
+        scored_row(tmp_path / "solos", np.tile(solo, 3), clusters=clusters),
+        scored_row(tmp_path / "joints", np.tile(joint, 3), clusters=clusters, **JOINT),
+    ]
+    found = example_test(rows)
+    assert (found.difference.num_values, found.difference.unit) == (50, "independent test example")
+    assert found.difference[:2] == pytest.approx(alone.difference[:2])
+    assert found.p_value == pytest.approx(alone.p_value)
+
+    texts = {name: corrupt(references, rate, 1) for name, rate in (("solo", 0.3), ("joint", 0.2))}
+    tests: list[ExampleTest] = []
+    for copies in (1, 2):
+        clusters = [f"c{k % len(references)}" for k in range(copies * len(references))]
+        given = {"references": references * copies, "clusters": clusters}
+        rows = [
+            text_row(tmp_path / f"{name}{copies}", texts[name] * copies, **given, **facts)
+            for name, facts in (("solo", {}), ("joint", JOINT))
+        ]
+        tests.append(example_test(rows))
+    assert tests[0].difference.low == pytest.approx(tests[1].difference.low)
+    assert (tests[0].difference.unit, tests[1].difference.unit) == ("test example", "independent test example")
+
+
+def test_mean_over_unequal_clusters_is_the_mean_over_examples(tmp_path: Path) -> None:
+    solo, joint = np.random.default_rng(3).random((2, 50))
+    clusters = ["a"] * 20 + ["b"] * 5 + [""] * 25
+    rows = [
+        scored_row(tmp_path / "solo", solo, clusters=clusters),
+        scored_row(tmp_path / "joint", joint, clusters=clusters, **JOINT),
+    ]
+    difference = example_test(rows).difference
+    assert difference.mean == pytest.approx(100 * float((joint - solo).mean()))
+    assert difference.num_values == 27
 
 
 def test_weighted_scores_are_compared_by_their_weights(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def _read(
 
 def _target_of(entry: EmojiEntry) -> GroupedText:
     row, language = entry
-    return GroupedText(row.names[language], (row.group, f"{row.group}_{language}"), language)
+    return GroupedText(row.names[language], (row.group, f"{row.group}_{language}"), language, row.names["en"])
 
 
 def _place_of(entry: EmojiEntry) -> str:

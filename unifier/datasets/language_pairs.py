@@ -20,7 +20,8 @@ class LanguagePairs:
     """Sentence pairs of several directions, one direction after the other: "<de> A dog runs." and "Ein Hund läuft."
 
     The input is a `MarkedText` that begins with the code of the output language (Johnson et al. 2017, section 3). The
-    target is a `GroupedText`, whose group is the direction, such as "en-de".
+    target is a `GroupedText`, whose group is the direction, such as "en-de". The pairs with the same index in all
+    directions are a cluster, because they are translations of one sentence.
     """
 
     score_range = ScoreRange("bleu", 0.0, None, NO_SCORE_RANGE)
@@ -81,4 +82,4 @@ def _read(pairs: Sequence[Example], direction: Direction, codes: tuple[str, ...]
     source, target = direction
     text, translation = pairs[index]
     coded = coded_text(language_code(target), text, codes, describe_example(pairs, index))
-    return Example(coded, GroupedText(translation, (f"{source}-{target}",), target))
+    return Example(coded, GroupedText(translation, (f"{source}-{target}",), target, str(index)))

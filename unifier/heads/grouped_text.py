@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, Self, final
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 @final
 class GroupedText(str):
@@ -12,17 +15,20 @@ class GroupedText(str):
     """The names of the groups, such as "en-de"."""
     language: str | None
     """The code of the language, or None for the language of the head."""
+    cluster: str
+    """The name that all examples of one sentence or picture share, or "" if the example is independent of others."""
 
-    def __new__(cls, text: str, groups: Sequence[str] = (), language: str | None = None) -> Self:
+    def __new__(cls, text: str, groups: Sequence[str] = (), language: str | None = None, cluster: str = "") -> Self:
         """Create the text.
 
         Args:
             text: The text.
             groups: The names of the groups.
             language: The code of the language, or None.
+            cluster: The name that dependent examples share, such as the translations of one sentence.
         """
         self = super().__new__(cls, text)
-        self.groups, self.language = tuple(groups), language
+        self.groups, self.language, self.cluster = tuple(groups), language, cluster
         return self
 
 
@@ -36,6 +42,21 @@ def rows_by_group(targets: Sequence[Any]) -> dict[str, list[int]]:
         for group in target.groups if isinstance(target, GroupedText) else ():
             rows.setdefault(group, []).append(index)
     return rows
+
+
+def clusters_of(targets: Sequence[Any]) -> list[str]:
+    """Return the name of each target's cluster. A target that is no `GroupedText`, or has no cluster, is alone."""
+    names = (target.cluster if isinstance(target, GroupedText) else "" for target in targets)
+    return [f"cluster {name}" if name else str(index) for index, name in enumerate(names)]
+
+
+def sum_clusters(statistics: NDArray[Any], clusters: Sequence[str]) -> NDArray[Any]:
+    """Return the summed statistics (C, K) of the C clusters, given the statistics (n, K) and clusters of n examples."""
+    numbers: dict[str, int] = {}
+    rows = [numbers.setdefault(name, len(numbers)) for name in clusters]
+    sums = np.zeros((len(numbers), *statistics.shape[1:]), statistics.dtype)
+    np.add.at(sums, rows, statistics)
+    return sums
 
 
 def language_of(targets: Sequence[Any], language: str) -> str:

@@ -14,7 +14,7 @@ from unifier.heads.average_precision import BoxEvaluation
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.detection import Boxes, DetectionHead, FoundBoxes
 from unifier.heads.forecasting import ForecastingHead
-from unifier.heads.grouped_text import language_of, rows_by_group
+from unifier.heads.grouped_text import clusters_of, language_of, rows_by_group, sum_clusters
 from unifier.heads.head import Head
 from unifier.heads.summed_metrics import SummedHead
 from unifier.heads.text_generation import TextGenerationHead
@@ -55,8 +55,9 @@ def score_intervals(head: Head, predictions: Sequence[Any], targets: Sequence[An
 
     An accuracy has Wilson's interval (Wilson 1927), which also holds near 0 % and 100 %. Other metrics have the
     percentile bootstrap (Efron & Tibshirani 1993, section 13.3). A metric that is often undefined has no interval.
-    Examples count as independent, except forecasts, whose windows overlap: blocks of windows are resampled (Kunsch
-    1989, section 2.2).
+    Examples count as independent, with two exceptions. Texts with a common cluster, such as the translations of one
+    sentence, are resampled together (Davison & Hinkley 1997, section 3.8). The windows of forecasts overlap, so blocks
+    of windows are resampled (Kunsch 1989, section 2.2).
 
     Args:
         head: The head that made the predictions.
@@ -89,17 +90,15 @@ def _intervals(head: Head, predictions: Sequence[Any], targets: Sequence[Any]) -
         # The import is here, so sacreBLEU is loaded only if texts are scored.
         from unifier.heads.text_metrics import text_statistics
 
+        found = text_statistics(predictions, targets, language_of(targets, head.language))
         return _percentiles(
             {
-                name: [score(total) for block in _draw(np.ones(len(targets), int)) for total in block @ statistics]
-                for name, (statistics, score) in text_statistics(
-                    predictions, targets, language_of(targets, head.language)
-                ).items()
+                name: [score(total) for total in _resampled_totals(statistics, targets)]
+                for name, (statistics, score) in found.items()
             }
         )
     if isinstance(head, SummedHead | TextGenerationHead):
-        statistics = head.statistics(predictions, targets)
-        totals = (total for block in _draw(np.ones(len(targets), int)) for total in block @ statistics)
+        totals = _resampled_totals(head.statistics(predictions, targets), targets)
         return _percentiles(_scores_of_totals(head, totals))
     return _percentiles(_resampled_metrics(head, predictions, targets))
 
@@ -183,6 +182,13 @@ def _draw(counts: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     rng, rows = np.random.default_rng(0), max(MAX_BLOCK // len(counts), 1)
     for start in range(0, RESAMPLES, rows):
         yield rng.multinomial(counts.sum(), counts / counts.sum(), size=min(rows, RESAMPLES - start))
+
+
+def _resampled_totals(statistics: NDArray[Any], targets: Sequence[Any]) -> Iterator[NDArray[Any]]:
+    """Yield the summed statistics (K,) of resamples of clusters, given the statistics (n, K) of the examples."""
+    sums = sum_clusters(statistics, clusters_of(targets))
+    for drawn in _draw(np.ones(len(sums), int)):
+        yield from drawn @ sums
 
 
 def _macro_f1_resamples(true: NDArray[np.int64], predicted: NDArray[np.int64], classes: int) -> Sequence[float]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import stats
 
+from unifier.heads.grouped_text import sum_clusters
 from unifier.report.conditions import Condition, Contrast, ResultRow, metrics_of
 from unifier.report.estimates import Estimate, estimate, format_value
 from unifier.report.schema import parse_rows
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
 PREDICTIONS_FILE = "predictions.csv"
-"""A run's file with one line per test example: task, index, target, prediction, score, weight, groups."""
+"""A run's file with one line per test example: task, index, target, prediction, score, weight, groups, cluster."""
 
 NUMERIC_COLUMNS = ("score", "weight")
 """Columns of `PREDICTIONS_FILE` with numbers. A file without the column "weight" has equal weights."""
@@ -45,7 +46,8 @@ NUM_RESAMPLES = 1000
 SEED = 12345
 """Seed of the random sign patterns and resamples, equal to sacreBLEU's default."""
 
-UNIT = "test example"
+UNIT, CLUSTER_UNIT = "test example", "independent test example"
+"""The unit of an interval. A cluster of dependent test examples counts as one independent test example."""
 
 
 class ExampleTest(NamedTuple):
@@ -81,13 +83,22 @@ class _Predictions(NamedTuple):
     """
     groups: list[tuple[str, ...]]
     """The names of the groups of each test example."""
+    clusters: list[str]
+    """The cluster of each test example. Examples of one cluster depend on each other."""
+
+    @property
+    def unit(self) -> str:
+        """The name of the independent units."""
+        return UNIT if len(set(self.clusters)) == len(self.clusters) else CLUSTER_UNIT
 
     def of_group(self, name: str) -> "_Predictions":
         """Return the predictions of the examples of one group."""
         rows = [k for k, names in enumerate(self.groups) if name in names]
         scores = None if self.scores is None else [self.scores[k] for k in rows]
-        ids, targets, texts = ([values[k] for k in rows] for values in (self.ids, self.targets, self.texts))
-        return _Predictions(ids, targets, texts, scores, [self.groups[k] for k in rows])
+        ids, targets, texts, clusters = (
+            [values[k] for k in rows] for values in (self.ids, self.targets, self.texts, self.clusters)
+        )
+        return _Predictions(ids, targets, texts, scores, [self.groups[k] for k in rows], clusters)
 
 
 class _RunPair(NamedTuple):
@@ -115,8 +126,8 @@ def compare_examples(pair: Contrast, units: Collection[int] | None = None) -> Ex
     """Test the difference between a condition and its baseline over test examples.
 
     The scores of each test example are averaged over seeds. The p-value comes from `sign_flip_p_value`, and the
-    interval from Student's t. Corpus scores such as BLEU are tested by `paired_bootstrap`. Runs without a folder are
-    skipped.
+    interval from Student's t. Corpus scores such as BLEU are tested by `paired_bootstrap`. The examples of a cluster,
+    such as the translations of one sentence, count as one example. Runs without a folder are skipped.
 
     Args:
         pair: The condition and its baseline.
@@ -192,7 +203,9 @@ def sign_flip_p_value(differences: Sequence[float]) -> float:
 
 
 def paired_bootstrap(
-    groups: Sequence[Sequence[tuple[np.ndarray, np.ndarray]]], score: Callable[[np.ndarray], float]
+    groups: Sequence[Sequence[tuple[np.ndarray, np.ndarray]]],
+    score: Callable[[np.ndarray], float],
+    unit: str = UNIT,
 ) -> tuple[Estimate, float]:
     """Test the difference of a corpus score by paired bootstrap resampling (Koehn 2004).
 
@@ -203,6 +216,7 @@ def paired_bootstrap(
         groups: Groups of run pairs: one group per fold, or a single group without folds. Each pair contains the
             sufficient statistics (examples, S) of the condition and of the baseline on the same examples.
         score: A function from summed statistics (S,) to the corpus score.
+        unit: The name of the examples.
 
     Returns:
         The difference with its 95 % interval, and the p-value.
@@ -224,7 +238,7 @@ def paired_bootstrap(
     sizes = np.abs(differences)
     exceeding = int(np.sum(sizes - sizes.mean() > abs(difference)))
     num_examples = sum(len(group[0][0]) for group in groups)
-    return Estimate(difference, half_width, num_examples, UNIT), (exceeding + 1) / (NUM_RESAMPLES + 1)
+    return Estimate(difference, half_width, num_examples, unit), (exceeding + 1) / (NUM_RESAMPLES + 1)
 
 
 def _pair_runs(pair: Contrast, units: Collection[int] | None, problems: dict[str, str]) -> list[_RunPair]:
@@ -285,7 +299,10 @@ def _read_predictions(folder: Path, task: str) -> _Predictions:
     except (TypeError, ValueError) as error:
         raise InputError(f"{PREDICTIONS_FILE} has a score that is not a number") from error
     targets, texts = ([line[name] for line in lines] for name in ("target", "prediction"))
-    return _Predictions(ids, targets, texts, scores, [tuple((line.get("groups") or "").split()) for line in lines])
+    groups = [tuple((line.get("groups") or "").split()) for line in lines]
+    # A number is the index of an example without a cluster.
+    clusters = [f"cluster {line['cluster']}" if line.get("cluster") else line["index"] for line in lines]
+    return _Predictions(ids, targets, texts, scores, groups, clusters)
 
 
 def _recorded_score(condition: Condition, row: ResultRow) -> float:
@@ -295,13 +312,19 @@ def _recorded_score(condition: Condition, row: ResultRow) -> float:
 def _compare_means(condition: Condition, run_pairs: Sequence[_RunPair]) -> ExampleTest:
     factor = _percent_factor(condition, [run for run_pair in run_pairs for run in run_pair.runs])
     differences: dict[tuple[int, str], list[float]] = {}
+    unit = UNIT
     for run_pair in run_pairs:
         fold = run_pair.unit if condition.unit == "fold" else 0  # Different folds have different test examples.
         first, second = (_mean_scores(side) for side in (run_pair.first, run_pair.second))
-        for index, a, b in zip(run_pair.first[0][1].ids, first, second, strict=True):
-            differences.setdefault((fold, index), []).append(factor * (a - b))
+        predictions = run_pair.first[0][1]
+        unit = predictions.unit if predictions.unit != UNIT else unit
+        sums: dict[str, float] = {}
+        for cluster, a, b in zip(predictions.clusters, first, second, strict=True):
+            sums[cluster] = sums.get(cluster, 0) + factor * (a - b)
+        for cluster, total in sums.items():  # The mean over clusters is the mean over examples.
+            differences.setdefault((fold, cluster), []).append(total * len(sums) / len(first))
     means = [fmean(values) for values in differences.values()]
-    return ExampleTest(estimate(means, UNIT), sign_flip_p_value(means), len(run_pairs))
+    return ExampleTest(estimate(means, unit), sign_flip_p_value(means), len(run_pairs))
 
 
 def _mean_scores(runs: Sequence[tuple[ResultRow, _Predictions]]) -> list[float]:
@@ -336,7 +359,8 @@ def _compare_corpus_scores(condition: Condition, run_pairs: Sequence[_RunPair]) 
         (first, scorer), (second, _) = (_corpus_statistics(condition, *run) for run in run_pair.runs)
         scorers.append(scorer)
         groups.setdefault(fold, []).append((first, second))
-    return ExampleTest(*paired_bootstrap(list(groups.values()), scorers[0]), len(run_pairs))
+    unit = run_pairs[0].first[0][1].unit
+    return ExampleTest(*paired_bootstrap(list(groups.values()), scorers[0], unit), len(run_pairs))
 
 
 def _corpus_statistics(
@@ -362,7 +386,7 @@ def _corpus_statistics(
     if not math.isclose(computed, recorded, rel_tol=1e-3, abs_tol=1e-3):
         scores = f"{format_value(computed, 2)}, not {format_value(recorded, 2)}"
         raise InputError(f"the {condition.metric} of its predictions is {scores}")
-    return statistics, score
+    return sum_clusters(statistics, predictions.clusters), score
 
 
 def _corpus_scorer(metric: str, signature: str) -> "tuple[Metric, Callable[[Sequence[str]], Sequence[str]]]":

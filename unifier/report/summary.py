@@ -33,7 +33,7 @@ from unifier.report.estimates import (
     num_decimals,
     plus_minus,
 )
-from unifier.report.example_tests import UNIT, ExampleTest, compare_examples
+from unifier.report.example_tests import CLUSTER_UNIT, UNIT, ExampleTest, compare_examples
 from unifier.report.read_results import Results
 from unifier.report.scaling_law import efficiencies
 from unifier.report.transfer import RetainedScore, retained_scores
@@ -334,7 +334,7 @@ def _describe_difference(wording: _Wording, condition: Condition, gain: Estimate
         phrase = wording.bound.format(_difference_with_metric(format_bound(widest), condition))
     p_value = format_p_value(test.p_value) if test and sign else ""
     intervals = [
-        join_nonempty(f"over {_count(each)}: {format_ends(each)}", p_value if each.unit == UNIT else "")
+        join_nonempty(f"over {_count(each)}: {format_ends(each)}", p_value if each.unit in (UNIT, CLUSTER_UNIT) else "")
         for each in shown
     ]
     clauses = [f"{phrase} (95 % interval {'; '.join(intervals)})"]

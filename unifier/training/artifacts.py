@@ -68,7 +68,7 @@ MAX_DENSE_CLASSES = 100
 LENGTH_BUCKETS = 8
 """Maximum number of groups of test examples per task in lengths.json."""
 
-PREDICTION_COLUMNS = ("task", "index", "example_id", "target", "prediction", "score", "weight", "groups")
+PREDICTION_COLUMNS = ("task", "index", "example_id", "target", "prediction", "score", "weight", "groups", "cluster")
 
 
 def write_artifacts(
@@ -217,7 +217,7 @@ def prediction_rows(tasks: Mapping[str, Task], predictions: Mapping[str, Mapping
     """Return a row of predictions.csv for each test example, with the target and the prediction as text.
 
     The columns `score` and `weight` contain the head's `example_score`, and are empty if the head has none. The column
-    `groups` contains the names of a target's groups, separated by spaces.
+    `groups` contains the names of a target's groups, separated by spaces, and `cluster` the name of its cluster.
 
     Args:
         tasks: A mapping from task name to task.
@@ -233,7 +233,7 @@ def prediction_rows(tasks: Mapping[str, Task], predictions: Mapping[str, Mapping
                 describe_example(examples, index),
                 *describe_answer(task, examples[index].input if needs_input else None, target, prediction),
                 *(task.head.example_score(prediction, target) or ("", "")),
-                " ".join(target.groups) if isinstance(target, GroupedText) else "",
+                *((" ".join(target.groups), target.cluster) if isinstance(target, GroupedText) else ("", "")),
             )
             rows.append(dict(zip(PREDICTION_COLUMNS, (name, index, *values), strict=True)))
     return rows
