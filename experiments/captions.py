@@ -10,6 +10,7 @@ from unifier.options import DecoderConfig, ImageFrontend, TrunkConfig, learn_voc
 Attention = Literal["transformer", "soft", "hard"]
 """The decoder: the transformer's decoder, Bahdanau's recurrent decoder, or a recurrent decoder with hard attention."""
 
+DECODERS: tuple[Attention, ...] = ("soft", "hard", "transformer")
 IMAGE = ImageFrontend(size=32, patch=4, stem=None)
 TRUNK = TrunkConfig(depth=4, heads=4, ffn_dim=256, dropout=0.2)
 DECODER = DecoderConfig(decoder_depth=2)
@@ -81,7 +82,7 @@ def write_names(
         decoder: The settings of the decoder.
         training: The settings of the training.
     """
-    uf.check_choice("attention", attention, ("transformer", "soft", "hard"))
+    uf.check_choice("attention", attention, DECODERS)
     subwords = learn_vocabulary(source.name, texts, vocabulary, training, targets=True, extra=source.codes)
     words = uf.SubwordTokenizer(
         subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout, codes=source.codes
@@ -104,12 +105,15 @@ def write_names(
     return uf.Experiment(trunk.build(), {source.name: task}, training.sized_for(source, source.name))
 
 
-def soft_and_hard(*, seeds: tuple[int, ...] = (0, 1, 2), epochs: float = EPOCHS) -> uf.Comparison:
+def soft_and_hard(
+    *, decoders: tuple[Attention, ...] = DECODERS, seeds: tuple[int, ...] = (0, 1, 2), epochs: float = EPOCHS
+) -> uf.Comparison:
     """Compare soft attention with hard attention and with a transformer's decoder, at equal epochs.
 
     All settings of `captions` except epochs can be set. A run takes about 8 minutes on one core.
 
     Args:
+        decoders: The decoders to compare; differences are taken from the first one.
         seeds: Random seeds; each decoder is trained once per seed.
         epochs: Budget of each run in passes over the training examples.
     """
@@ -117,7 +121,7 @@ def soft_and_hard(*, seeds: tuple[int, ...] = (0, 1, 2), epochs: float = EPOCHS)
         "soft_and_hard",
         [captions],
         seeds=seeds,
-        grid={"attention": ("soft", "hard", "transformer")},
+        grid={"attention": decoders},
         budget_unit="epochs",
         budget=epochs,
         question="Does hard attention write better names than soft attention?",
