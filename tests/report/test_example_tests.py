@@ -179,6 +179,23 @@ def test_mean_over_unequal_clusters_is_the_mean_over_examples(tmp_path: Path) ->
     assert difference.num_values == 27
 
 
+def test_clusters_of_folds_are_pooled(tmp_path: Path) -> None:
+    """The mean over all examples counts each fold by its examples, and not by its clusters."""
+    rows: list[Row] = []
+    for fold, (size, gain, clusters) in enumerate([(10, 0.5, [""] * 10), (90, 0.0, [f"c{k % 10}" for k in range(90)])]):
+        for name, given, facts in (("solo", 0.0, {}), ("joint", gain, JOINT)):
+            scores = np.full(size, 0.25 + given)
+            rows.append(scored_row(tmp_path / f"{name}{fold}", scores, clusters=clusters, fold=fold, **facts))
+    assert example_test(rows).difference.mean == pytest.approx(5)
+
+
+def test_runs_with_and_without_clusters_are_not_compared(tmp_path: Path) -> None:
+    scores, clusters = np.random.default_rng(3).random(50), [f"c{k % 10}" for k in range(50)]
+    rows = [scored_row(tmp_path / "solo", scores), scored_row(tmp_path / "joint", scores, clusters=clusters, **JOINT)]
+    test, problems = compare(rows)
+    assert (test, len(problems)) == (None, 2)
+
+
 def test_weighted_scores_are_compared_by_their_weights(tmp_path: Path) -> None:
     generator = np.random.default_rng(3)
     (solo, joint), weights = generator.random((2, 50)), generator.integers(1, 9, 50)

@@ -6,6 +6,7 @@ predicts the result of the same runs on a new test set. A report contains both i
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -257,7 +258,7 @@ def _pair_runs(pair: Contrast, units: Collection[int] | None, problems: dict[str
                 problems[Path(row["folder"]).name] = str(error)
         if len(runs) < len(rows):
             continue
-        examples = [(predictions.ids, predictions.targets) for _, predictions in runs]
+        examples = [(predictions.ids, predictions.targets, predictions.clusters) for _, predictions in runs]
         if any(other != examples[0] for other in examples):
             problems |= _blame(runs, "its test examples differ from those of the run to compare it with")
             continue
@@ -312,6 +313,7 @@ def _recorded_score(condition: Condition, row: ResultRow) -> float:
 def _compare_means(condition: Condition, run_pairs: Sequence[_RunPair]) -> ExampleTest:
     factor = _percent_factor(condition, [run for run_pair in run_pairs for run in run_pair.runs])
     differences: dict[tuple[int, str], list[float]] = {}
+    sizes: dict[tuple[int, str], int] = {}
     unit = UNIT
     for run_pair in run_pairs:
         fold = run_pair.unit if condition.unit == "fold" else 0  # Different folds have different test examples.
@@ -321,9 +323,11 @@ def _compare_means(condition: Condition, run_pairs: Sequence[_RunPair]) -> Examp
         sums: dict[str, float] = {}
         for cluster, a, b in zip(predictions.clusters, first, second, strict=True):
             sums[cluster] = sums.get(cluster, 0) + factor * (a - b)
-        for cluster, total in sums.items():  # The mean over clusters is the mean over examples.
-            differences.setdefault((fold, cluster), []).append(total * len(sums) / len(first))
-    means = [fmean(values) for values in differences.values()]
+        sizes |= {(fold, cluster): count for cluster, count in Counter(predictions.clusters).items()}
+        for cluster, total in sums.items():
+            differences.setdefault((fold, cluster), []).append(total)
+    mean_size = fmean(sizes.values())
+    means = [fmean(values) / mean_size for values in differences.values()]  # Their mean is the mean over examples.
     return ExampleTest(estimate(means, unit), sign_flip_p_value(means), len(run_pairs))
 
 
