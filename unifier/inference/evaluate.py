@@ -46,8 +46,6 @@ from unifier.heads.token_classification import TokenClassificationHead
 from unifier.inference.inputs import Input, is_table, read_inputs
 from unifier.inference.model import Model
 from unifier.inference.predict import BadInputs, InputPredictions, predict_fn
-from unifier.inference.stream import encode_input
-from unifier.models.folder import ModelTask
 from unifier.report.content_policy import add_policy
 from unifier.report.estimates import display_name, format_value
 from unifier.report.page import TEMPLATES
@@ -181,7 +179,7 @@ def evaluate(
         predict = InputPredictions(partial(model.evaluations, task=task), bad_inputs)
         examples = read_inputs([data], part.reader)
     elif (seconds := context_token_seconds(part.tokenizer)) and isinstance(part.head, QuestionAnsweringHead):
-        examples = _read_sound_questions(data, part, seconds)
+        examples = _read_sound_questions(data, part.reader, seconds)
     elif answers := _answer_kind(part.head, part.reader):
         examples = _read_questions(Path(data), answers)
     elif isinstance(part.head, TextGenerationHead | SentenceSelectionHead) and isinstance(part.reader, TextReader):
@@ -307,18 +305,13 @@ def _answer_kind(head: Head, reader: InputReader) -> AnswerKind | None:
     return "span" if isinstance(head, QuestionAnsweringHead) else None
 
 
-def _is_scored(split: str) -> bool:
-    """Return True for the test split, and if the data have no splits."""
-    return split in ("", TEST_SPLIT)
-
-
 def _read_questions(path: Path, kind: AnswerKind) -> Iterator[Input]:
     """Return the questions of a file, or of its split "test". The cell `label` contains the target."""
     for row in iterate_questions(path):
         if isinstance(row, InputError):
             yield Input(str(path), str(path), row)
             continue
-        if not _is_scored(row.split):
+        if row.split not in ("", TEST_SPLIT):
             continue
         try:
             value, target = read_question(kind, row)
@@ -342,19 +335,14 @@ def _read_spoken_texts(data: str, reader: InputReader) -> Iterator[Input]:
     return inputs()
 
 
-def _read_sound_questions(data: str, task: ModelTask, token_seconds: float) -> Iterator[Input]:
+def _read_sound_questions(data: str, reader: InputReader, token_seconds: float) -> Iterator[Input]:
     """Return the rows of a table of questions about sounds. The cell `label` contains the true spans."""
     _check_table(data)
-    for each in read_inputs([data], task.reader, (LABEL,)):
+    for each in read_inputs([data], reader, (LABEL,)):
         if isinstance(each, Input):
             try:
                 spans = _parse_times(each.cells[LABEL], f"{each.place}, {LABEL}", token_seconds)
-                units = encode_input(task, each.value)
-                if isinstance(units, InputError):
-                    raise units
-                for span in spans:
-                    task.head.check_target(units, task.head.encode(SpanTarget((span,))))
-                yield each._replace(value=units, cells={**each.cells, LABEL: SpanTarget(spans)})
+                yield each._replace(cells={**each.cells, LABEL: SpanTarget(spans)})
             except InputError as error:
                 yield each._replace(value=error)
 
@@ -399,7 +387,7 @@ def _read_boxed_pictures(table: Path, head: DetectionHead) -> Iterator[Input]:
     if table.is_dir():
         raise InputError(f"{table} is a folder: give a table (.csv or .tsv) with one row per box")
     for row in read_boxes(table, table.parent):
-        if not _is_scored(row.split):
+        if row.split not in ("", TEST_SPLIT):
             continue
         value: Path | InputError = row.path
         boxes = None
