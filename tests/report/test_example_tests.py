@@ -177,10 +177,15 @@ def test_mean_over_unequal_clusters_is_the_mean_over_examples(tmp_path: Path) ->
     difference = example_test(rows).difference
     assert difference.mean == pytest.approx(100 * float((joint - solo).mean()))
     assert difference.num_values == 27
+    rows = [
+        scored_row(tmp_path / "even", np.full(50, 0.25), clusters=clusters),
+        scored_row(tmp_path / "higher", np.full(50, 0.5), clusters=clusters, **JOINT),
+    ]
+    assert (example_test(rows).difference.half_width or 0) < 1e-9, "equal differences have no spread"
 
 
 def test_clusters_of_folds_are_pooled(tmp_path: Path) -> None:
-    """The mean over all examples counts each fold by its examples, and not by its clusters."""
+    """Each fold counts by its examples, and not by its clusters."""
     rows: list[Row] = []
     for fold, (size, gain, clusters) in enumerate([(10, 0.5, [""] * 10), (90, 0.0, [f"c{k % 10}" for k in range(90)])]):
         for name, given, facts in (("solo", 0.0, {}), ("joint", gain, JOINT)):

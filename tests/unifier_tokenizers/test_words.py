@@ -48,7 +48,7 @@ def test_words_of_a_text_become_tokens(vocabulary: Vocabulary) -> None:
 
 def test_encoded_words_have_names(vocabulary: Vocabulary) -> None:
     tokenizer = WordTokenizer(vocabulary, 8)
-    words = tokenizer.words("The tumour of APC2")
+    words = tokenizer.words("The tumour of APC2 naïve")
     assert tokenizer.unit_names(tokenizer.encode(words)) == [word.lower() for word in words]
 
 

@@ -127,7 +127,8 @@ class WordTokenizer(Tokenizer):
     def unit_names(self, units: Units) -> list[str]:
         """Return a readable text for each encoded word, which consists of the subwords that are read."""
         pieces = units.values[:MAX_PIECES].T.tolist()
-        return ["".join(self.vocabulary.tokens(i for i in word if i != PAD)) for word in pieces]
+        ids = [[i for i in word if i != PAD] for word in pieces]
+        return [self.vocabulary.decode(word, extra=True) or "".join(self.vocabulary.tokens(word)) for word in ids]
 
     def _extra_ids(self, name: str) -> list[int]:
         """Return the ids of an extra entry, such as "<mask>", which has no letters."""

@@ -187,7 +187,7 @@ def _draw(counts: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
 def _resampled_totals(statistics: NDArray[Any], targets: Sequence[Any]) -> Iterator[NDArray[Any]]:
     """Yield the summed statistics (K,) of resamples of clusters, given the statistics (n, K) of the examples."""
     sums = sum_clusters(statistics, clusters_of(targets))
-    for drawn in _draw(np.ones(len(sums), int)):
+    for drawn in _draw(np.ones(len(sums), int)) if len(sums) > 1 else ():
         yield from drawn @ sums
 
 

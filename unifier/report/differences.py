@@ -58,6 +58,6 @@ def _test_cells(test: ExampleTest | None, places: int) -> dict[str, str]:
     if test is None:
         return {"over test examples": EMPTY_CELL, "p over test examples": EMPTY_CELL}
     difference = plus_minus(test.difference, places, signed=True)
-    over = count_noun(test.difference.num_values, "example")
+    over = count_noun(test.difference.num_values, test.difference.unit.replace("test ", ""))
     p_value = format_number(test.p_value, 3) if test.p_value >= 0.001 else "< 0.001"
     return {"over test examples": f"{difference} ({over})", "p over test examples": p_value}

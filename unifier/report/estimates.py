@@ -26,7 +26,7 @@ class Estimate(NamedTuple):
     num_values: int
     """The number of values."""
     unit: str = "seed"
-    """The unit of averaging: "seed", "fold" or "test example"."""
+    """The unit of averaging: "seed", "fold", "test example" or "independent test example"."""
 
     @property
     def low(self) -> float | None:

@@ -301,7 +301,7 @@ def _read_predictions(folder: Path, task: str) -> _Predictions:
         raise InputError(f"{PREDICTIONS_FILE} has a score that is not a number") from error
     targets, texts = ([line[name] for line in lines] for name in ("target", "prediction"))
     groups = [tuple((line.get("groups") or "").split()) for line in lines]
-    # A number is the index of an example without a cluster.
+    # An example without a cluster is alone, and its index is the name of its cluster.
     clusters = [f"cluster {line['cluster']}" if line.get("cluster") else line["index"] for line in lines]
     return _Predictions(ids, targets, texts, scores, groups, clusters)
 
@@ -326,9 +326,11 @@ def _compare_means(condition: Condition, run_pairs: Sequence[_RunPair]) -> Examp
         sizes |= {(fold, cluster): count for cluster, count in Counter(predictions.clusters).items()}
         for cluster, total in sums.items():
             differences.setdefault((fold, cluster), []).append(total)
-    mean_size = fmean(sizes.values())
-    means = [fmean(values) / mean_size for values in differences.values()]  # Their mean is the mean over examples.
-    return ExampleTest(estimate(means, unit), sign_flip_p_value(means), len(run_pairs))
+    totals = {key: fmean(values) for key, values in differences.items()}
+    mean, mean_size = sum(totals.values()) / sum(sizes.values()), fmean(sizes.values())
+    # The interval of a ratio of sums comes from its residuals (Cochran 1977, section 2.11).
+    values = [mean + (total - mean * sizes[key]) / mean_size for key, total in totals.items()]
+    return ExampleTest(estimate(values, unit), sign_flip_p_value([*totals.values()]), len(run_pairs))
 
 
 def _mean_scores(runs: Sequence[tuple[ResultRow, _Predictions]]) -> list[float]:
