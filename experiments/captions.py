@@ -75,8 +75,8 @@ def write_names(
         texts: The same texts and names without pictures, from which the vocabulary is learned.
         attention: The kind of decoder.
         vocabulary: The number of subwords.
-        crop: The largest random shift of a training picture, in pixels.
-        randaugment: The magnitude of RandAugment.
+        crop: The largest random shift of a training picture, in pixels; None means an eighth of its side.
+        randaugment: The magnitude of RandAugment, from 1 to 9, or 0.
         image: The settings of the tokenizer for pictures, or None if the inputs have no pictures.
         trunk: The settings of the trunk.
         decoder: The settings of the decoder.

@@ -29,6 +29,8 @@ def emoji_translation(
         crop: Largest random shift of a training picture, in pixels; None means an eighth of its side.
         randaugment: Magnitude of RandAugment, from 1 to 9; 0 turns RandAugment off.
     """
+    if picture == "none" and (crop != 0 or randaugment):
+        raise uf.InputError(f"crop={crop}, randaugment={randaugment}: with picture=none, there is no picture to change")
     return write_names(
         EmojiNames((target,), source=source, picture=picture, size=image.size),
         EmojiNames((target,), source=source, picture="none"),

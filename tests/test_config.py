@@ -1,5 +1,6 @@
 """Configuration: plug-ins, the experiments of a file, and checks of settings."""
 
+import inspect
 import json
 import math
 import os
@@ -12,7 +13,7 @@ from typing import Any, Literal
 
 import pytest
 
-from unifier import Comparison, Experiment, config, plugins
+from unifier import Comparison, Experiment, config, datasets, plugins
 from unifier.cli import parse_settings
 from unifier.files import write_json
 from unifier.options import TrunkConfig
@@ -339,6 +340,15 @@ def test_plugin_with_taken_name_is_left_out(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(plugins, "entry_points", lambda group: entries.select(group=group))
     with pytest.warns(UserWarning, match=f"{second}.*{first}"):
         assert load_plugins("heads")["tagging"].__name__ == "TaggingHead"
+
+
+def test_every_data_set_is_a_plugin() -> None:
+    """A class that is created from another source, or from texts, is no data set."""
+    registered = {plugin.__name__ for plugin in load_plugins("sources").values()}
+    classes = [value for name in dir(datasets) if isinstance(value := getattr(datasets, name), type)]
+    sources = [each for each in classes if callable(getattr(each, "split", None)) and not issubclass(each, str)]
+    first = {each.__name__: next(iter(inspect.signature(each).parameters), "") for each in sources}
+    assert {name for name in first if first[name] not in ("source", "pairs", "texts")} <= registered
 
 
 @pytest.mark.parametrize("kind", ["tokenizers", "heads", "sources"])

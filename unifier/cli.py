@@ -129,7 +129,7 @@ def _interrupt_on_sigterm() -> Generator[None]:
 
     SLURM sends SIGUSR1 before the end of a job with `--signal=USR1`. During training, the handler of SIGTERM is the
     callback that stops after the current step. After the failure of one of several processes, torchrun sends SIGTERM
-    to the others. They ignore it, because they still report the failure and end soon.
+    to the others. A process that has noticed the failure ignores both signals, because it reports the failure and ends.
     """
     if threading.current_thread() is not threading.main_thread():  # Only the main thread may handle signals.
         yield

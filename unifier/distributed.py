@@ -21,6 +21,9 @@ ValueT = TypeVar("ValueT")
 FAILURE_KEY = "unifier/failure"
 """The key under which a failing process stores its error for the other processes."""
 
+INTERRUPTED = "interrupted"
+"""The stored error of an interrupted process."""
+
 TIMEOUT = timedelta(hours=12)
 """The time that a process waits for the others. Rank 0 may encode a large data set, while the others wait."""
 
@@ -248,8 +251,11 @@ def failing_together() -> Generator[None]:
         if _world.size == 1 or is_agreed:
             raise
         _is_ending = True
-        is_own = isinstance(error, InputError | KeyboardInterrupt)
-        if not is_own and ((cause := stored_failure()) or _is_lost_connection(error)):
+        cause = "" if isinstance(error, InputError) else stored_failure()
+        # Ctrl-C interrupts all processes, but torchrun interrupts a process after the failure of another one.
+        if isinstance(error, KeyboardInterrupt) and cause.endswith(INTERRUPTED):
+            cause = ""
+        if cause or _is_lost_connection(error):
             raise PeerError(cause or f"another process has ended ({one_line(error)})") from error
         _store_failure(error)
         raise
@@ -301,7 +307,7 @@ def _end() -> None:
 
 
 def _store_failure(error: BaseException) -> None:
-    reason = "interrupted" if isinstance(error, KeyboardInterrupt) else one_line(error) or type(error).__name__
+    reason = INTERRUPTED if isinstance(error, KeyboardInterrupt) else one_line(error) or type(error).__name__
     with suppress(RuntimeError):  # The process with the store may have ended.
         assert _store is not None
         _store.set(FAILURE_KEY, f"process {_world.rank}: {reason}")

@@ -1,5 +1,7 @@
 """Changed pictures beside unchanged texts."""
 
+from typing import final
+
 import pytest
 import torch
 
@@ -31,8 +33,9 @@ def test_only_the_member_changes() -> None:
     assert torch.equal(changed.positions, batch.positions)
 
     def only(member: str, of: Batch) -> Batch:
-        values, positions, mask = mixture.unpack(member, of.values, of.positions)
-        return Batch(values, positions, mask, of.target)
+        tokens = mixture.unpack(member, of.values, of.positions)
+        assert tokens is not None
+        return Batch(*tokens, of.target)
 
     assert torch.equal(only("other", changed).values, only("other", batch).values)
     alone = changes(only("picture", batch), torch.Generator().manual_seed(1))
@@ -42,6 +45,28 @@ def test_only_the_member_changes() -> None:
 
 def test_moved_tokens_are_refused() -> None:
     mixture, batch = mixed_batch({"picture": PatchTokenizer(8, patch=4, channels=1)})
-    window: Augmentation = RandomWindow(1)
     with pytest.raises(InputError, match="'picture'"):
-        AugmentMember(mixture, "picture", window)(batch, torch.Generator())
+        AugmentMember(mixture, "picture", RandomWindow(1))(batch, torch.Generator())
+
+
+def test_other_dtype_is_refused() -> None:
+    @final
+    class Halve(Augmentation):
+        def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
+            return batch._replace(values=batch.values / 2)
+
+    mixture, batch = mixed_batch({"picture": PatchTokenizer(8, patch=4, channels=1)})
+    with pytest.raises(InputError, match="dtype"):
+        AugmentMember(mixture, "picture", Halve())(batch, torch.Generator())
+
+
+def test_batch_without_the_member_is_not_changed() -> None:
+    mixture, batch = mixed_batch({name: PatchTokenizer(8, patch=4, channels=1) for name in ("first", "second")})
+    batch.values[:, 0] = 1
+    assert AugmentMember(mixture, "second", RandomWindow(1))(batch, torch.Generator()) is batch
+
+
+def test_unknown_member_is_named() -> None:
+    mixture, _ = mixed_batch({"picture": PatchTokenizer(8, patch=4, channels=1)})
+    with pytest.raises(InputError, match="'sound'"):
+        AugmentMember(mixture, "sound", RandomWindow(1))

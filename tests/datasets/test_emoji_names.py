@@ -41,6 +41,7 @@ def test_codes_select_the_language_of_the_name(tmp_path: Path) -> None:
     assert isinstance(value["text"], MarkedText)
     assert (target.groups, target.language) == (("other_artist", "other_artist_de"), "de")
     assert test[3].target.groups == ("seen_artist", "seen_artist_de")
+    assert [example.target.cluster for example in test] == ["cat 6", "cat 7", "cat 8"] * 3
     assert value["picture"].shape == (8, 8, 3)
     assert value["picture"].max() == 160
 

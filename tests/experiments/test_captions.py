@@ -13,6 +13,7 @@ from tests.datasets.test_emoji_names import emoji
 from tests.experiments.test_recipes import build, only_task
 from unifier.cli import main
 from unifier.config import list_experiments, load_experiment
+from unifier.heads.grouped_text import GroupedText
 from unifier.heads.name_scores import name_means, name_scores
 from unifier.heads.score_intervals import score_intervals
 from unifier.trials.plan import plan_trials
@@ -91,6 +92,10 @@ def test_picture_is_a_setting_of_the_comparison(data: Path) -> None:
     assert len([*plan_trials(comparison)]) == 6
     translate = load_experiment(str(EXPERIMENTS / "picture_and_text.py") + ":emoji_translation")
     options: dict[str, Any] = SMALL | {"steps": 1, "num_validations": 1, "out": data / "runs", "track": "off"}
+    pictures = only_task(build(f"{EXPERIMENTS / 'picture_and_text.py'}:emoji_translation", **SMALL, crop=2))
+    assert pictures.augmentation is not None
+    with pytest.raises(InputError, match="picture=none"):
+        build(f"{EXPERIMENTS / 'picture_and_text.py'}:emoji_translation", **SMALL, crop=2, picture="none")
     for picture in ("none", "other"):
         [result] = uf.run(translate, picture=picture, target="fr", **options)
         assert result.metrics["test/emoji_names/exact_seen_artist_fr"] >= 0
@@ -120,3 +125,14 @@ def test_intervals_of_names_have_groups(data: Path) -> None:
     assert intervals["exact"].low < 100
     # The test split contains one picture of the other artist, and one independent example has no interval.
     assert "exact_other_artist" not in intervals
+
+
+def test_names_of_one_emoji_are_resampled_together(data: Path) -> None:
+    head = only_task(build("captions", **SMALL)).head
+    names = ["cat", "dog", "owl", "fox"]
+    answers = ["cat", "pig", "owl", "pig"]
+    alone = score_intervals(head, answers, [GroupedText(name, cluster=name) for name in names])
+    copies = score_intervals(head, answers * 3, [GroupedText(name, cluster=name) for name in names * 3])
+    independent = score_intervals(head, answers * 3, names * 3)
+    assert copies["exact"] == alone["exact"]
+    assert independent["exact"].low > alone["exact"].low

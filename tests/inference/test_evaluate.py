@@ -98,8 +98,11 @@ def test_bad_lines_and_training_questions_are_left_out(tmp_path: Path, capsys: p
 
 
 @pytest.mark.slow
-def test_questions_about_sounds_have_times_as_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sounds = FrameTokenizer(D, sample_rate=8000, stack=4).fit([SOUND])
+@pytest.mark.parametrize("stack", [2, 4])
+def test_questions_about_sounds_have_times_as_labels(
+    stack: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sounds = FrameTokenizer(D, sample_rate=8000, stack=stack).fit([SOUND])
     asked = Mixture({"question": WordTokenizer(VOCABULARY, D), "context": sounds})
     model = save_model(tmp_path, digits=(asked, QuestionAnsweringHead(D)))
     soundfile.write(tmp_path / "a.wav", np.sin(np.arange(8000) / 3), 8000)
@@ -107,16 +110,20 @@ def test_questions_about_sounds_have_times_as_labels(tmp_path: Path, capsys: pyt
     begin, end = map(float, load(model).predict([question])[0].split("-"))
     right = f"{begin + 1e-4:.4f}-{end + 1e-4:.4f}"
     table = tmp_path / "a.csv"
-    table.write_text(f"question,context,label\none,a.wav,{right}\none,a.wav,9-9.5;{right}\none,a.wav,9-9.5\n")
+    other = "0-0.04" if end > 0.1 else "0.5-0.9"
+    rows = [("test", right), ("test", f"{other};{right}"), ("test", other), ("train", right)]
+    table.write_text("question,context,split,label\n" + "".join(f"one,a.wav,{a},{b}\n" for a, b in rows))
     found = evaluation(model, table, tmp_path / "out")
     assert found["scores"]["exact_match"]["score"] == pytest.approx(200 / 3)
-    for wrong in ("0.5", "0.9-0.5", "a-b", ""):
+    for wrong in ("0.5", "0.9-0.5", "a-b", "", "9-9.5", f"{right};0.9-1.2"):
         table.write_text(f"question,context,label\none,a.wav,{right}\none,a.wav,{wrong}\n")
         assert main(["evaluate", model, str(table), "--out", str(tmp_path / "out")]) == 2
         error = capsys.readouterr().err
         assert error.count("\n") == 1
         assert "a.csv, line 3" in error
     assert evaluation(model, table, tmp_path / "out", "--bad-inputs", "skip")["skipped"] == 1
+    table.write_text("question,context,label\none,a.wav,0.8-1.0\n")
+    assert evaluation(model, table, tmp_path / "out")["examples"] == 1, "a span may end with its sound"
 
 
 @pytest.mark.parametrize("kind", ["boxes", "symbols", "words"])

@@ -62,6 +62,18 @@ def test_groups_have_paired_differences_from_the_first_condition(tmp_path: Path)
         assert line["over test examples"].endswith(f"({len(own)} examples)")
 
 
+def test_unit_of_clusters_is_an_independent_example(tmp_path: Path) -> None:
+    clusters = [f"c{k % 10}" for k in range(40)]
+    rows = [
+        scored_row(tmp_path / f"{name}{seed}", scores, seed, clusters=clusters, varied={"decoder": name})
+        for name, seed, scores in zip(
+            ("soft", "soft", "hard", "hard"), (0, 1, 0, 1), np.random.default_rng(0).random((4, 40)), strict=True
+        )
+    ]
+    ((_, lines),) = tables(rows).items()
+    assert lines[1]["over test examples"].endswith("(10 independent examples)")
+
+
 def test_difference_without_predictions_has_an_interval_over_seeds_alone() -> None:
     rows = [make_row(score=80 + seed + 3 * k, seed=seed, varied={"dim": k}) for k in (0, 1) for seed in (0, 1, 2)]
     rows[-1]["result"]["metrics"]["test/digits/accuracy"] += 0.5

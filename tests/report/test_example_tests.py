@@ -201,6 +201,23 @@ def test_runs_with_and_without_clusters_are_not_compared(tmp_path: Path) -> None
     assert (test, len(problems)) == (None, 2)
 
 
+@pytest.mark.parametrize("has_scores", [True, False])
+def test_clusters_of_seeds_must_agree(has_scores: bool, tmp_path: Path, references: list[str]) -> None:
+    rows: list[Row] = []
+    for seed in (0, 1):
+        clusters = [f"c{k % (10 + seed)}" for k in range(len(references))]
+        for name, rate, facts in (("solo", 0.5, {}), ("joint", 0.25, JOINT)):
+            folder = tmp_path / f"{name}{seed}"
+            given: dict[str, Any] = {"clusters": clusters, "seed": seed, **facts}
+            if has_scores:
+                rows.append(scored_row(folder, np.full(len(clusters), rate), **given))
+            else:
+                rows.append(text_row(folder, corrupt(references, rate, seed), references, **given))
+    test, problems = compare(rows)
+    assert test is None
+    assert problems
+
+
 def test_weighted_scores_are_compared_by_their_weights(tmp_path: Path) -> None:
     generator = np.random.default_rng(3)
     (solo, joint), weights = generator.random((2, 50)), generator.integers(1, 9, 50)
@@ -284,6 +301,12 @@ def test_equal_systems_have_no_interval() -> None:
     difference, p_value = paired_bootstrap([[(statistics, statistics)]], lambda total: float(total[0]))
     assert (difference.mean, difference.half_width) == (0, None)
     assert p_value > 1 / (NUM_RESAMPLES + 1) - 1e-9
+
+
+def test_one_independent_example_is_no_evidence() -> None:
+    first, second = np.ones((1, 1), np.float32), np.zeros((1, 1), np.float32)
+    difference, p_value = paired_bootstrap([[(first, second)]], lambda total: float(total[0]))
+    assert (*difference[:2], p_value) == (1, None, 1)
 
 
 def test_runs_without_predictions_are_named(tmp_path: Path) -> None:

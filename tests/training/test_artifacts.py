@@ -25,6 +25,7 @@ from unifier.data.dataset import open_split
 from unifier.data.source import Example
 from unifier.datasets import Digits, GrammarPairs, SyntheticMusic
 from unifier.files import read_json, write_json
+from unifier.heads.grouped_text import GroupedText
 from unifier.heads.text_metrics import text_scores
 from unifier.training import artifacts
 from unifier.training.artifacts import collect_samples, scores_by_length
@@ -250,6 +251,14 @@ def test_prediction_rows_have_words_and_scores() -> None:
     assert [row["score"] for row in rows] == [100.0, 0.0, 100.0, ""]
     assert rows[0]["prediction"] == tasks["animals"].head.describe(eye[0])
     assert (rows[0]["task"], rows[0]["example_id"], rows[3]["prediction"]) == ("animals", "example 0", "rien")
+    assert [(row["groups"], row["cluster"]) for row in rows] == [("", "")] * 4
+
+
+def test_prediction_rows_have_groups_and_clusters() -> None:
+    target = GroupedText("chat", ("seen", "seen_fr"), "fr", cluster="cat")
+    task = replace(text_tasks()["en-fr"], source=source_of([Example("cat", target)]))
+    (row,) = artifacts.prediction_rows({"en-fr": task}, {"en-fr": {0: "rien"}})
+    assert (row["groups"], row["cluster"]) == ("seen seen_fr", "cat")
 
 
 @pytest.mark.slow

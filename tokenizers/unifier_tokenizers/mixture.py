@@ -119,7 +119,7 @@ class Mixture(Tokenizer):
             columns = torch.where(mine[:, None], _gather_columns(embedded, rank), columns)
         return columns if self.shared is None else columns + self.shared(_compare_members(values)).mT
 
-    def unpack(self, name: str, values: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def unpack(self, name: str, values: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
         """Return the tokens of one member, padded on the right to the M tokens of the longest example.
 
         Args:
@@ -129,9 +129,12 @@ class Mixture(Tokenizer):
 
         Returns:
             The member's values (B, M) or (B, P, M), its positions (B, A', M), and a mask (B, M), True for its tokens.
+            None if no example has a token of the member.
         """
         index = [*self.members].index(name)
         mine = values[:, 0] == index + 1
+        if not mine.any():
+            return None
         mask = torch.arange(int(mine.sum(-1).max()), device=values.device) < mine.sum(-1, keepdim=True)
         return *self._unpack(index, values, positions, mine), mask
 

@@ -28,7 +28,7 @@ class LanguagePairs:
     reader = TextReader(marked=True)
 
     def __init__(self, pairs: Mapping[Direction, Source]) -> None:
-        """Store the sentence pairs of each direction."""
+        """Store the sentence pairs of each direction, which must contain the same sentences in the same order."""
         self.name = name_of(next(iter(pairs.values())))
         self._pairs = pairs
         self.codes = language_codes([target for _, target in pairs])

@@ -16,7 +16,7 @@ class GroupedText(str):
     language: str | None
     """The code of the language, or None for the language of the head."""
     cluster: str
-    """The name that all examples of one sentence or picture share, or "" if the example is independent of others."""
+    """The name that dependent examples share, such as the translations of one sentence, or "" for independent ones."""
 
     def __new__(cls, text: str, groups: Sequence[str] = (), language: str | None = None, cluster: str = "") -> Self:
         """Create the text.
@@ -25,7 +25,7 @@ class GroupedText(str):
             text: The text.
             groups: The names of the groups.
             language: The code of the language, or None.
-            cluster: The name that dependent examples share, such as the translations of one sentence.
+            cluster: The name that dependent examples share, or "".
         """
         self = super().__new__(cls, text)
         self.groups, self.language, self.cluster = tuple(groups), language, cluster
@@ -46,8 +46,16 @@ def rows_by_group(targets: Sequence[Any]) -> dict[str, list[int]]:
 
 def clusters_of(targets: Sequence[Any]) -> list[str]:
     """Return the name of each target's cluster. A target that is no `GroupedText`, or has no cluster, is alone."""
-    names = (target.cluster if isinstance(target, GroupedText) else "" for target in targets)
-    return [f"cluster {name}" if name else str(index) for index, name in enumerate(names)]
+    names = [target.cluster if isinstance(target, GroupedText) else "" for target in targets]
+    return cluster_names(names, [str(index) for index in range(len(names))])
+
+
+def cluster_names(names: Sequence[str], ids: Sequence[str]) -> list[str]:
+    """Return the cluster of each example, given the names that dependent examples share and the ids of the examples.
+
+    An example without a name, "", is alone in its cluster.
+    """
+    return [f"cluster {name}" if name else example_id for name, example_id in zip(names, ids, strict=True)]
 
 
 def sum_clusters(statistics: NDArray[Any], clusters: Sequence[str]) -> NDArray[Any]:

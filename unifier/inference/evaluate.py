@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
 import torch
@@ -46,12 +46,13 @@ from unifier.heads.token_classification import TokenClassificationHead
 from unifier.inference.inputs import Input, is_table, read_inputs
 from unifier.inference.model import Model
 from unifier.inference.predict import BadInputs, InputPredictions, predict_fn
+from unifier.models.folder import ModelTask
 from unifier.report.content_policy import add_policy
 from unifier.report.estimates import display_name, format_value
 from unifier.report.page import TEMPLATES
 from unifier.report.plot_scores import MAX_CLASSES, plot_confusion
 from unifier.report.plot_style import plot_style, render_svg
-from unifier_tokenizers import InputError
+from unifier_tokenizers import Audio, InputError, Mixture
 
 LABEL = "label"
 """Column of a table with the target of each input. Several tags or numbers in one cell are separated by ";"."""
@@ -179,7 +180,7 @@ def evaluate(
         predict = InputPredictions(partial(model.evaluations, task=task), bad_inputs)
         examples = read_inputs([data], part.reader)
     elif (seconds := context_token_seconds(part.tokenizer)) and isinstance(part.head, QuestionAnsweringHead):
-        examples = _read_sound_questions(data, part.reader, seconds)
+        examples = _read_sound_questions(data, part, seconds)
     elif answers := _answer_kind(part.head, part.reader):
         examples = _read_questions(Path(data), answers)
     elif isinstance(part.head, TextGenerationHead | SentenceSelectionHead) and isinstance(part.reader, TextReader):
@@ -305,13 +306,18 @@ def _answer_kind(head: Head, reader: InputReader) -> AnswerKind | None:
     return "span" if isinstance(head, QuestionAnsweringHead) else None
 
 
+def _is_scored(split: str) -> bool:
+    """Return True for the test split, and for data without splits."""
+    return split in ("", TEST_SPLIT)
+
+
 def _read_questions(path: Path, kind: AnswerKind) -> Iterator[Input]:
     """Return the questions of a file, or of its split "test". The cell `label` contains the target."""
     for row in iterate_questions(path):
         if isinstance(row, InputError):
             yield Input(str(path), str(path), row)
             continue
-        if row.split not in ("", TEST_SPLIT):
+        if not _is_scored(row.split):
             continue
         try:
             value, target = read_question(kind, row)
@@ -335,21 +341,45 @@ def _read_spoken_texts(data: str, reader: InputReader) -> Iterator[Input]:
     return inputs()
 
 
-def _read_sound_questions(data: str, reader: InputReader, token_seconds: float) -> Iterator[Input]:
+def _read_sound_questions(data: str, task: ModelTask, token_seconds: float) -> Iterator[Input]:
     """Return the rows of a table of questions about sounds. The cell `label` contains the true spans."""
     _check_table(data)
-    for each in read_inputs([data], reader, (LABEL,)):
-        if isinstance(each, Input):
-            try:
-                spans = _parse_times(each.cells[LABEL], f"{each.place}, {LABEL}", token_seconds)
-                yield each._replace(cells={**each.cells, LABEL: SpanTarget(spans)})
-            except InputError as error:
-                yield each._replace(value=error)
+    for each in read_inputs([data], task.reader, (LABEL,)):
+        if not isinstance(each, Input) or not _is_scored(each.cells.get("split", "")):
+            continue
+        try:
+            times = _parse_times(each.cells[LABEL], f"{each.place}, {LABEL}")
+            if not isinstance(each.value, InputError):
+                value = task.reader.prepare(each.value)
+                spans = _spans_of_times(times, value[CONTEXT], task, token_seconds, f"{each.place}, {LABEL}")
+                each = each._replace(value=value, cells={**each.cells, LABEL: SpanTarget(spans)})
+            yield each
+        except InputError as error:
+            yield each._replace(value=error)
 
 
-def _parse_times(cell: str, place: str, token_seconds: float) -> tuple[tuple[int, int], ...]:
-    """Return the first and the last token of each time span of a cell, such as 0.5-0.9;1.3-1.7 (in seconds)."""
-    spans: list[tuple[int, int]] = []
+def _spans_of_times(
+    times: Sequence[tuple[float, float]], sound: Audio, task: ModelTask, token_seconds: float, place: str
+) -> tuple[tuple[int, int], ...]:
+    """Return the first and the last token of each time span of a sound.
+
+    The end of the last token may be before or after the end of the sound, so an end up to one token later is accepted.
+
+    Raises:
+        InputError: A time is after the end of the sound.
+    """
+    seconds = sound.waveform.shape[-1] / sound.sample_rate
+    for begin, end in times:
+        if begin >= seconds or end > seconds + token_seconds:
+            raise InputError(f"{place}: {begin:g}-{end:g} is after the end of the sound ({seconds:g} s)")
+    last_token = cast("Mixture", task.tokenizer).members[CONTEXT].encode(sound).values.shape[-1] - 1
+    spans = (timed_span(begin, end, token_seconds) for begin, end in times)
+    return tuple((min(first, last_token), min(last, last_token)) for first, last in spans)
+
+
+def _parse_times(cell: str, place: str) -> list[tuple[float, float]]:
+    """Return the begin and the end of each time span of a cell, such as 0.5-0.9;1.3-1.7, in seconds."""
+    spans: list[tuple[float, float]] = []
     for part in cell.split(";"):
         begin, _, end = part.partition("-")
         try:
@@ -358,8 +388,8 @@ def _parse_times(cell: str, place: str, token_seconds: float) -> tuple[tuple[int
             times = 0.0, 0.0
         if not 0 <= times[0] < times[1]:
             raise InputError(f"{place}: {cell!r} is no time in a sound; give begin and end in seconds, such as 0.5-0.9")
-        spans.append(timed_span(*times, token_seconds))
-    return tuple(spans)
+        spans.append(times)
+    return spans
 
 
 def _read_labeled_words(data: str, head: Head) -> Iterator[Input]:
@@ -387,7 +417,7 @@ def _read_boxed_pictures(table: Path, head: DetectionHead) -> Iterator[Input]:
     if table.is_dir():
         raise InputError(f"{table} is a folder: give a table (.csv or .tsv) with one row per box")
     for row in read_boxes(table, table.parent):
-        if row.split not in ("", TEST_SPLIT):
+        if not _is_scored(row.split):
             continue
         value: Path | InputError = row.path
         boxes = None
@@ -422,7 +452,7 @@ def _read_labeled_table(data: str, reader: InputReader, head: Head) -> Iterator[
 
     def inputs() -> Iterator[Input]:
         for each in read_inputs([data], reader, (LABEL,)):
-            if isinstance(each, Input) and each.cells.get("split", TEST_SPLIT) == TEST_SPLIT:
+            if isinstance(each, Input) and _is_scored(each.cells.get("split", "")):
                 parse_target(head, each)
                 yield each
 

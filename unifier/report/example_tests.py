@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from unifier.heads.grouped_text import sum_clusters
+from unifier.heads.grouped_text import cluster_names, sum_clusters
 from unifier.report.conditions import Condition, Contrast, ResultRow, metrics_of
 from unifier.report.estimates import Estimate, estimate, format_value
 from unifier.report.schema import parse_rows
@@ -49,6 +49,8 @@ SEED = 12345
 
 UNIT, CLUSTER_UNIT = "test example", "independent test example"
 """The unit of an interval. A cluster of dependent test examples counts as one independent test example."""
+
+DIFFERENT_EXAMPLES = "its test examples differ from the test examples of other seeds"
 
 
 class ExampleTest(NamedTuple):
@@ -239,6 +241,8 @@ def paired_bootstrap(
     sizes = np.abs(differences)
     exceeding = int(np.sum(sizes - sizes.mean() > abs(difference)))
     num_examples = sum(len(group[0][0]) for group in groups)
+    if num_examples == len(groups):  # Resamples of one example do not vary.
+        return Estimate(difference, None, num_examples, unit), 1.0
     return Estimate(difference, half_width, num_examples, unit), (exceeding + 1) / (NUM_RESAMPLES + 1)
 
 
@@ -301,9 +305,14 @@ def _read_predictions(folder: Path, task: str) -> _Predictions:
         raise InputError(f"{PREDICTIONS_FILE} has a score that is not a number") from error
     targets, texts = ([line[name] for line in lines] for name in ("target", "prediction"))
     groups = [tuple((line.get("groups") or "").split()) for line in lines]
-    # An example without a cluster is alone, and its index is the name of its cluster.
-    clusters = [f"cluster {line['cluster']}" if line.get("cluster") else line["index"] for line in lines]
+    clusters = cluster_names([line.get("cluster") or "" for line in lines], ids)
     return _Predictions(ids, targets, texts, scores, groups, clusters)
+
+
+def _unit(run_pairs: Sequence[_RunPair]) -> str:
+    """Return the name of the independent examples."""
+    units = {predictions.unit for run_pair in run_pairs for _, predictions in run_pair.first}
+    return CLUSTER_UNIT if CLUSTER_UNIT in units else UNIT
 
 
 def _recorded_score(condition: Condition, row: ResultRow) -> float:
@@ -314,23 +323,23 @@ def _compare_means(condition: Condition, run_pairs: Sequence[_RunPair]) -> Examp
     factor = _percent_factor(condition, [run for run_pair in run_pairs for run in run_pair.runs])
     differences: dict[tuple[int, str], list[float]] = {}
     sizes: dict[tuple[int, str], int] = {}
-    unit = UNIT
     for run_pair in run_pairs:
         fold = run_pair.unit if condition.unit == "fold" else 0  # Different folds have different test examples.
         first, second = (_mean_scores(side) for side in (run_pair.first, run_pair.second))
         predictions = run_pair.first[0][1]
-        unit = predictions.unit if predictions.unit != UNIT else unit
         sums: dict[str, float] = {}
         for cluster, a, b in zip(predictions.clusters, first, second, strict=True):
             sums[cluster] = sums.get(cluster, 0) + factor * (a - b)
-        sizes |= {(fold, cluster): count for cluster, count in Counter(predictions.clusters).items()}
+        for cluster, count in Counter(predictions.clusters).items():
+            if sizes.setdefault((fold, cluster), count) != count:
+                raise InputError(DIFFERENT_EXAMPLES)
         for cluster, total in sums.items():
             differences.setdefault((fold, cluster), []).append(total)
     totals = {key: fmean(values) for key, values in differences.items()}
     mean, mean_size = sum(totals.values()) / sum(sizes.values()), fmean(sizes.values())
     # The interval of a ratio of sums comes from its residuals (Cochran 1977, section 2.11).
     values = [mean + (total - mean * sizes[key]) / mean_size for key, total in totals.items()]
-    return ExampleTest(estimate(values, unit), sign_flip_p_value([*totals.values()]), len(run_pairs))
+    return ExampleTest(estimate(values, _unit(run_pairs)), sign_flip_p_value([*totals.values()]), len(run_pairs))
 
 
 def _mean_scores(runs: Sequence[tuple[ResultRow, _Predictions]]) -> list[float]:
@@ -353,20 +362,21 @@ def _percent_factor(condition: Condition, runs: Sequence[tuple[ResultRow, _Predi
 
 def _compare_corpus_scores(condition: Condition, run_pairs: Sequence[_RunPair]) -> ExampleTest:
     groups: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
-    examples: dict[int, list[str]] = {}
+    examples: dict[int, tuple[list[str], list[str]]] = {}
     scorers: list[Callable[[np.ndarray], float]] = []
     for run_pair in run_pairs:
         fold = run_pair.unit if condition.unit == "fold" else 0
-        ids = run_pair.first[0][1].ids
-        if examples.setdefault(fold, ids) != ids:
-            raise InputError("its test examples differ from the test examples of other seeds")
+        predictions = run_pair.first[0][1]
+        found = predictions.ids, predictions.clusters
+        if examples.setdefault(fold, found) != found:
+            raise InputError(DIFFERENT_EXAMPLES)
         if len(run_pair.runs) > 2:
             raise InputError("repeated runs of one seed have no mean corpus score")
         (first, scorer), (second, _) = (_corpus_statistics(condition, *run) for run in run_pair.runs)
         scorers.append(scorer)
         groups.setdefault(fold, []).append((first, second))
-    unit = run_pairs[0].first[0][1].unit
-    return ExampleTest(*paired_bootstrap(list(groups.values()), scorers[0], unit), len(run_pairs))
+    test = paired_bootstrap(list(groups.values()), scorers[0], _unit(run_pairs))
+    return ExampleTest(*test, len(run_pairs))
 
 
 def _corpus_statistics(
