@@ -4,8 +4,11 @@ import unifier as uf
 from unifier.datasets import FSDDStrings, SpokenTexts, create_speech_dataset
 from unifier.options import SpectrogramDecoderConfig, TrunkConfig
 
+PAUSE = 0.1
+"""The pause after each digit, in seconds. A constant pause can be learned from the text, unlike a random pause."""
+
 TRUNK = TrunkConfig(dim=128, depth=2, heads=4, ffn_dim=512, dropout=0.1)
-TRAINING = uf.Training(optimizer="muon", learning_rate=1e-2, batch_tokens=256, precision="bf16", num_validations=20)
+TRAINING = uf.Training(optimizer="muon", learning_rate=5e-3, batch_tokens=256, precision="bf16", num_validations=20)
 
 
 def speech_synthesis(
@@ -29,7 +32,7 @@ def speech_synthesis(
         lengths: For digits, the smallest and the largest number of digits in a string.
     """
     if data == "fsdd_strings":
-        source = SpokenTexts(FSDDStrings(None, train=train, held_out=held_out, lengths=lengths))
+        source = SpokenTexts(FSDDStrings(None, train=train, held_out=held_out, lengths=lengths, pauses=(PAUSE, PAUSE)))
     else:
         for name, given, default in (("train", train, 4000), ("held_out", held_out, 100), ("lengths", lengths, (3, 7))):
             if given != default:

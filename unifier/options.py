@@ -475,7 +475,7 @@ class SpectrogramDecoderConfig:
     """Number of layers of the decoder."""
     prenet_dropout: float = 0.5
     """Dropout probability of the last frame that the decoder reads, also in prediction, as in Tacotron 2."""
-    frame_dropout: float = 0.2
+    frame_dropout: float = 0.4
     """Probability that a step of training reads the mean frame in place of the last frame."""
     sharpening: float = 1.2
     """Factor of the distance from the mean frame in the sound; 1 changes nothing."""

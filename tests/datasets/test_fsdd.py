@@ -1,5 +1,6 @@
 """FSDD: the official split, one speaker left out, and wrong files."""
 
+import math
 import re
 import shutil
 from collections.abc import Callable
@@ -92,6 +93,13 @@ def test_strings_are_composed_within_a_speaker(makers: dict[str, Make], tmp_path
     longer = FSDDStrings("theo", train=20, held_out=6, lengths=(2, 4), longer=(5, 6), data=tmp_path)
     assert [len(target) > 4 for _, target in longer.split("test")] == [False] * 6 + [True] * 2
     assert max(len(target) for _, target in longer.split("train")) <= 4
+    constant = FSDDStrings("theo", train=5, held_out=5, pauses=(0.1, 0.1), data=tmp_path)
+    for sound, digits in constant.split("train"):
+        assert np.shape(sound.waveform) == ((80 + 800) * len(digits),)
+    assert constant.sha256 != FSDDStrings("theo", train=5, held_out=5, data=tmp_path).sha256
+    for wrong in ((0.2, 0.1), (-0.1, 0.1), (0.1, math.inf)):
+        with pytest.raises(InputError, match="pauses="):
+            FSDDStrings(pauses=wrong)
 
 
 def test_fsdd_refuses_files(tmp_path: Path, write_tone: Callable[..., Path]) -> None:

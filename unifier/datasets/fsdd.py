@@ -1,5 +1,6 @@
 """FSDD: spoken digits, recorded by six speakers."""
 
+import math
 import re
 from functools import cached_property, partial
 from hashlib import sha256
@@ -40,8 +41,8 @@ TEST_END, VAL_END = 5, 10
 for val."""
 
 
-FADE, MAX_PAUSE = 80, 0.3
-"""Number of samples in which a digit of a string is faded in and out, and the longest pause in seconds."""
+FADE = 80
+"""Number of samples in which a digit of a string is faded in and out."""
 
 
 class Recording(NamedTuple):
@@ -143,10 +144,13 @@ class FSDD:
 
 
 class DigitString(NamedTuple):
-    """The recordings of a string of digits, and the seed of the pauses between them."""
+    """The recordings of a string of digits, and the pauses between them."""
 
     recordings: tuple[Recording, ...]
     seed: int
+    """The seed of the lengths of the pauses, and of their noise."""
+    pauses: tuple[float, float]
+    """The length of the shortest and of the longest possible pause, in seconds."""
 
 
 @final
@@ -155,8 +159,8 @@ class FSDDStrings:
 
     The input is an `Audio` (samples,) at 8 kHz. The target is the string of digits, such as "3755". The speaker of test
     and the speaker of val speak in no other split, or all speakers speak in all splits, each with other recordings. A
-    pause of 0 to 0.3 seconds follows each digit. The pause is noise as loud as the quietest part of the digit, and each
-    digit is faded in and out, so a joint is not a click.
+    pause follows each digit. The pause is noise as loud as the quietest part of the digit, and each digit is faded in
+    and out, so a joint is not a click.
     """
 
     name = "fsdd_strings"
@@ -174,6 +178,7 @@ class FSDDStrings:
         held_out: int = 300,
         lengths: tuple[int, int] = (3, 7),
         longer: tuple[int, int] | None = None,
+        pauses: tuple[float, float] = (0.0, 0.3),
         seed: int = 0,
         data: str | Path | None = None,
     ) -> None:
@@ -186,6 +191,7 @@ class FSDDStrings:
             lengths: The smallest and the largest number of digits in a string.
             longer: The smallest and the largest number of digits of more strings in val and test, a third as many.
                 None means no more strings.
+            pauses: The length of the shortest and of the longest pause, in seconds. Each length is equally probable.
             seed: The seed with which the strings are drawn.
             data: See `FSDD`.
         """
@@ -195,7 +201,9 @@ class FSDDStrings:
             )
         if longer is not None and not lengths[1] < longer[0] <= longer[1]:
             raise InputError(f"longer={longer}: give two numbers above lengths={lengths}, in order")
-        self._digits, self._seed = FSDD(speaker=speaker, data=data), seed
+        if not 0 <= pauses[0] <= pauses[1] < math.inf:
+            raise InputError(f"pauses={pauses}: give two lengths in seconds of at least 0, in order")
+        self._digits, self._seed, self._pauses = FSDD(speaker=speaker, data=data), seed, pauses
         self._lengths, self._longer = lengths, longer
         self._sizes: dict[SplitName, int] = {"train": train, "val": held_out, "test": held_out}
 
@@ -218,14 +226,15 @@ class FSDDStrings:
         for number, (shortest, longest) in enumerate([self._lengths] * self._sizes[name] + more):
             own = by_speaker[rng.choice(list(by_speaker))]
             chosen = rng.integers(len(own), size=rng.integers(shortest, longest + 1))
-            strings.append(DigitString(tuple(own[k] for k in chosen), number))
+            strings.append(DigitString(tuple(own[k] for k in chosen), number, self._pauses))
         return strings
 
     @cached_property
     def sha256(self) -> str:
         """The hash of the recordings and of the settings."""
         settings = (
-            f"{self._digits.sha256} {self._digits.speaker} {self._sizes} {self._lengths} {self._longer} {self._seed}"
+            f"{self._digits.sha256} {self._digits.speaker} {self._sizes} {self._lengths} {self._longer} {self._pauses} "
+            f"{self._seed}"
         )
         return sha256(settings.encode()).hexdigest()
 
@@ -240,7 +249,7 @@ def compose_string(archive: Archive, string: DigitString) -> tuple[Audio, list[t
         frames = wave[: len(wave) // FADE * FADE].reshape(-1, FADE)
         fade = np.minimum(1, np.minimum(np.arange(len(wave)), np.arange(len(wave))[::-1]) / FADE)
         quiet = float(np.sqrt((frames**2).mean(1).min())) if len(frames) else 0.0
-        noise = rng.normal(size=int(rng.uniform(0, MAX_PAUSE) * rate)) * quiet
+        noise = rng.normal(size=int(rng.uniform(*string.pauses) * rate)) * quiet
         begin = sum(map(len, parts)) / rate
         times.append((begin, begin + len(wave) / rate))
         parts += [(wave * fade).astype(np.float32), noise.astype(np.float32)]

@@ -140,7 +140,7 @@ class SpectrogramDecoderHead(SummedHead):
         activation: Activation = "gelu",
         dropout: float = 0.1,
         prenet_dropout: float = 0.5,
-        frame_dropout: float = 0.2,
+        frame_dropout: float = 0.4,
         guided_attention: float = 1.0,
         sharpening: float = 1.2,
     ) -> None:
