@@ -48,7 +48,8 @@ EMPTY = {
 RATES: dict[str, float] = {}
 """The learning rates that differ from `TRAINING`: of a cell, and of the joint training of a row.
 
-Each rate is the best of the same trials on validation: `rates=1e-3,2e-3,4e-3,8e-3 flops=4e12 seeds=10`.
+The table is empty, because no rate has been tuned yet. A rate is found on validation, by the same trials for each cell:
+`rates=1e-3,2e-3,4e-3,8e-3 flops=4e12 seeds=10`.
 """
 
 FLOORS: dict[tuple[str, str], float] = {}

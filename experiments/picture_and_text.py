@@ -45,13 +45,16 @@ def emoji_translation(
     )
 
 
-def picture_and_text(*, target: str = "de", seeds: tuple[int, ...] = (0, 1, 2), epochs: float = 30.0) -> uf.Comparison:
-    """Compare translation with the own picture, without a picture, and with another picture, at equal epochs.
+def picture_and_text(*, target: str = "de", seeds: tuple[int, ...] = (0, 1, 2), steps: int = 3000) -> uf.Comparison:
+    """Compare translation with the own picture, without a picture, and with another picture, at equal optimizer steps.
+
+    A batch contains more names without pictures, because its number of tokens is limited. Therefore, runs without
+    pictures read each name more often.
 
     Args:
         target: Language of the names that are written.
         seeds: Random seeds; each condition is trained once per seed.
-        epochs: Budget of each run in passes over the training examples.
+        steps: Budget of each run in optimizer steps.
     """
     return uf.Comparison(
         "picture_and_text",
@@ -59,8 +62,8 @@ def picture_and_text(*, target: str = "de", seeds: tuple[int, ...] = (0, 1, 2), 
         settings={"target": target},
         seeds=seeds,
         grid={"picture": ("own", "none", "other")},
-        budget_unit="epochs",
-        budget=epochs,
+        budget_unit="steps",
+        budget=steps,
         question="Does the picture help to translate a name?",
     )
 

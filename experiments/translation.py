@@ -27,7 +27,7 @@ def translation(
         vocabulary: Number of subwords in the vocabulary; with start=RUN, the vocabulary of the trained model is used.
         level: Kind of subword: bpe, wordpiece, unigram, word, character or byte.
         bpe_dropout: Probability that BPE skips the merge of two subwords, in training only.
-        recase: Read an input in capitals as if only its first letter were a capital. False reads it as it is.
+        recase: Read an input in capitals as if it had the usual capitals. False reads it as it is.
     """
     if bpe_dropout and trunk.positions == "learned":
         raise uf.InputError(

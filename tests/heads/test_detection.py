@@ -1,5 +1,6 @@
 """Boxes of objects: targets, both heads on a batch, padding, assignment and average precision by known cases."""
 
+import math
 from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
@@ -139,6 +140,24 @@ def test_average_precision_of_known_boxes() -> None:
     assert head.checked_metrics(swapped, targets)["ap50"] == 0
     nothing = [FoundBoxes(torch.zeros(0, 4), torch.zeros(0, dtype=torch.long), torch.zeros(0)) for _ in targets]
     assert head.checked_metrics(nothing, targets)["ap50"] == 0
+
+
+def test_scores_without_true_objects_are_not_defined() -> None:
+    head = make_head(TokenDetectionHead)
+    bright, none = (EXAMPLES[k].target for k in (2, 3))
+    found = [FoundBoxes(torch.tensor([[1.0, 1, 6, 12]]), torch.tensor([label]), torch.ones(1)) for label in (0, 1)]
+    scores = head.checked_metrics(found, [none, none])
+    assert scores.keys() >= {"ap50", "ap50_dark"}
+    assert all(math.isnan(score) for score in scores.values())
+    scores = head.checked_metrics(found, [bright, none])
+    assert math.isnan(scores["ap50_dark"])
+    assert 0 <= scores["ap50"] == scores["ap50_bright"]
+
+
+def test_assignment_of_a_diverged_model_is_no_error() -> None:
+    diverged, boxes = torch.full((6, 3), torch.nan), torch.full((6, 4), torch.nan)
+    queries, objects = match(diverged, boxes, torch.tensor([[0.1, 0.1, 0.5, 0.5]]), torch.tensor([0]))
+    assert (len(queries), objects.tolist()) == (1, [0])
 
 
 def test_flips_move_boxes_with_their_pictures() -> None:

@@ -392,6 +392,9 @@ def test_capitals_are_read_like_the_plain_text() -> None:
     assert not torch.equal(plain.encode("TWO MEN RUN.").values, expected)
     for text in ("USA", "Two MEN", "two men", "12 34", "  NASA"):  # One word, other cases, and no letters.
         assert torch.equal(recased.encode(text).values, plain.encode(text).values)
+    german = ["Ein Hund sieht einen Mann.", "Der Mann sieht Rom."] * 3
+    nouns = SubwordTokenizer(Vocabulary.fit(german, size=400), 8, recase=True)
+    assert [nouns.recased(text.upper()) for text in german] == german
     coded = SubwordTokenizer(vocabulary, 8, codes=("<de>",), recase=True)
     ids = coded.encode(MarkedText("<de> TWO MEN RUN.")).values
     assert ids.tolist() == [vocabulary.extra["<de>"], *expected.tolist()]

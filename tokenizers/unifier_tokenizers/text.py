@@ -375,7 +375,7 @@ class SubwordTokenizer(Tokenizer):
             end: Add an end token after each text. A part of a longer text has no end.
             sentences: Read sequences of sentences in place of texts.
             codes: The names of extra entries, such as "<de>". If there are any, a `MarkedText` must begin with a code.
-            recase: Read a text in capitals as if only its first letter were a capital (see `recased`).
+            recase: Read a text in capitals as if it had the usual capitals (see `recased`).
             known_characters: Refuse a text with characters that are no entries of the vocabulary. The vocabulary must
                 have the level "character".
 
@@ -403,17 +403,27 @@ class SubwordTokenizer(Tokenizer):
         return Units(ids, positions)
 
     def recased(self, text: str) -> str:
-        """Return a text of several words without lower-case letters with a capital at its start only.
+        """Return a text of several words without lower-case letters with the usual capitals.
 
-        A code at the start is not changed. With `recase=False`, every text is returned unchanged.
+        The first word begins with a capital. Each other word begins with a capital if this needs fewer ids than lower
+        case, as in a name or a German noun. Frequent subwords have smaller ids, so a word that is one id in both cases
+        begins with a capital if its id is then at most half as large. A code at the start is not changed. With
+        `recase=False`, every text is returned unchanged.
         """
         code = next((code for code in self.codes if text.startswith(code)), "")
         body = text[len(code) :]
         if not self.recase or not body.isupper() or len(body.split()) < 2:
             return text
-        start = len(body) - len(body.lstrip())
-        changed = code + body[:start] + body[start:].capitalize()
+        first, *others = re.findall(r"\s*\S+\s*", body)
+        start = len(first) - len(first.lstrip())
+        changed = code + first[:start] + first[start:].capitalize() + "".join(map(self._recased_word, others))
         return MarkedText(changed) if isinstance(text, MarkedText) else changed
+
+    def _recased_word(self, word: str) -> str:
+        lower, capitalized = word.lower(), word.capitalize()
+        ids, others = (self.vocabulary.encode(each.strip()) for each in (lower, capitalized))
+        is_frequent = len(ids) == len(others) == 1 and 2 * others[0] <= ids[0]
+        return capitalized if len(others) < len(ids) or is_frequent else lower
 
     def _encode_sentences(self, sentences: object) -> Units:
         if not isinstance(sentences, list | tuple) or not sentences:

@@ -1,5 +1,6 @@
 """The base class of heads that find the objects of a picture: boxes with classes, and their average precision."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, final
@@ -125,7 +126,10 @@ class DetectionHead(Head):
 
     @final
     def metrics(self, predictions: Sequence[FoundBoxes], targets: Sequence[Boxes]) -> dict[str, float]:
-        """Return COCO's average precision in percent: at an IoU of 0.5, over ten IoUs, and by class at 0.5."""
+        """Return COCO's average precision in percent: at an IoU of 0.5, over ten IoUs, and by class at 0.5.
+
+        A score without any true object is not defined, and is NaN.
+        """
         # The import is here, so only scored models load torchmetrics.
         from torchmetrics.detection import MeanAveragePrecision
 
@@ -141,7 +145,8 @@ class DetectionHead(Head):
         scores = {name: float(result["map"]) for name, result in results.items()}
         classes, values = (results["ap50"][key].reshape(-1).tolist() for key in ("classes", "map_per_class"))
         scores |= {f"ap50_{self.labels[c]}": value for c, value in zip(classes, values, strict=True)}
-        return {name: 100 * max(score, 0.0) for name, score in scores.items()}  # COCO's -1 means no true object.
+        # COCO's -1 means that no object is true.
+        return {name: 100 * score if score >= 0 else math.nan for name, score in scores.items()}
 
     def describe(self, prediction: FoundBoxes) -> str:
         """Return the numbers of objects with a score of at least `MIN_SCORE`, such as "12 RBC, 1 WBC"."""

@@ -159,5 +159,6 @@ def match(logits: Tensor, boxes: Tensor, true: Tensor, labels: Tensor) -> tuple[
 
     distance = torch.cdist(center_boxes(boxes), center_boxes(true), p=1)
     cost = DISTANCE_WEIGHT * distance - IOU_WEIGHT * generalized_box_iou(boxes, true) - logits.softmax(1)[:, labels]
-    queries, objects = linear_sum_assignment(cost.cpu().numpy())
+    # SciPy refuses the NaNs of a diverged model. The loss is NaN for any assignment, which ends the run.
+    queries, objects = linear_sum_assignment(cost.nan_to_num().cpu().numpy())
     return torch.from_numpy(queries).to(boxes.device), torch.from_numpy(objects).to(boxes.device)

@@ -1,5 +1,6 @@
 """The base class of heads for word vectors, which are tested by judged pairs of words and analogies."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,15 +77,17 @@ class WordVectorHead(Head):
     def metrics(self, predictions: Sequence[float | str | None], targets: Sequence[float | str]) -> dict[str, float]:
         """Return Spearman's rank correlation of the pairs times 100, and the share of right analogies in percent.
 
-        Pairs and analogies with an unknown word are left out.
+        Pairs and analogies with an unknown word are left out. The correlation of fewer than three pairs, or of equal
+        cosines, and the share of no analogies are not defined, and are NaN.
         """
         both = [*zip(predictions, targets, strict=True)]
         cosines, judged = np.array([pair for pair in both if isinstance(pair[0], float)], dtype=float).reshape(-1, 2).T
         right = [given == answer for given, answer in both if isinstance(given, str) and self._knows(str(answer))]
-        # The correlation of fewer than three pairs, or of equal cosines, is not defined.
-        is_defined = len(cosines) > 2 and np.ptp(cosines) > 0
-        ranks: Any = spearmanr(cosines, judged) if is_defined else (0.0,)
-        return {"similarity": 100 * float(ranks[0]), "analogies": percent(sum(right), len(right))}
+        ranks: Any = spearmanr(cosines, judged) if len(cosines) > 2 and np.ptp(cosines) > 0 else (math.nan,)
+        return {
+            "similarity": 100 * float(ranks[0]),
+            "analogies": percent(sum(right), len(right)) if right else math.nan,
+        }
 
     def describe(self, prediction: float | str | list[Candidate] | None) -> str:
         """Return a prediction as text: nearest words with cosines, a cosine, or a word."""

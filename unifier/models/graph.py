@@ -17,7 +17,15 @@ from torch.export import Dim, ExportedProgram
 
 from unifier.data.dataloader import Batch, TestTimeAugmentation
 from unifier.data.encoding import encode_units
-from unifier.data.inputs import AudioReader, ImageReader, InputReader, MixtureReader, TextReader, VideoReader
+from unifier.data.inputs import (
+    AudioReader,
+    ImageReader,
+    InputReader,
+    MixtureReader,
+    SeriesReader,
+    TextReader,
+    VideoReader,
+)
 from unifier.data.source import Example
 from unifier.heads.head import Head
 from unifier.heads.text_generation import State, TextGenerationHead
@@ -262,10 +270,9 @@ def _example_input(reader: InputReader, tokenizer: Tokenizer, size: int) -> Any:
         return [[LOWEST_NOTE + k % NUM_NOTES, LOWEST_NOTE + 2 * k % NUM_NOTES] for k in range(size)]
     if isinstance(reader, MixtureReader) and isinstance(tokenizer, Mixture):
         return {name: _example_input(part, tokenizer.members[name], size) for name, part in reader.members.items()}
-    raise InputError(
-        f"{type(tokenizer).__name__} cannot be exported as a graph, because its inputs are objects of Python: use "
-        "--format folder"
-    )
+    if isinstance(reader, SeriesReader):
+        return random.normal(size=(len(reader.channels) if reader.joint else 1, reader.context))
+    raise InputError("its inputs are objects of Python, so use --format folder")
 
 
 def _trace(

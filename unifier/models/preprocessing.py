@@ -211,7 +211,9 @@ SENTENCES = (
 
 
 RECASED = (
-    "If a text has several words and no lower-case letters, change its letters to lower case, except the first letter."
+    "If a text has several words and no lower-case letters, change its letters to lower case, except the first letter. "
+    "A word after the first word keeps its first capital if it then has fewer ids. It also keeps its capital if it is "
+    "one id in both cases, and the id with the capital is at most half as large."
 )
 """The preparation of a text in capitals."""
 

@@ -88,7 +88,7 @@ class PredictionService:
         if not self.kinds:
             raise InputError(
                 f"{model.name}: no task reads texts, pictures or sounds (tasks: {', '.join(names)}); use `unifier "
-                "predict` or `unifier generate`"
+                "predict`, or `unifier generate` for a language model"
             )
         # A tokenizer need not be safe for threads. Two threads that first import torchaudio can both fail.
         self._encoding = threading.Lock()
