@@ -131,7 +131,9 @@ def test_recipe_trains_predicts_and_evaluates(tmp_path: Path, capsys: pytest.Cap
     assert main(["predict", str(run), str(tmp_path / "0.png")]) == 0
     assert next(csv.DictReader(io.StringIO(capsys.readouterr().out))).keys() == {"input", "objects"}
     assert main(["evaluate", str(run), str(path), "--out", str(tmp_path / "scores")]) == 0
-    assert json.loads((tmp_path / "scores" / "evaluation.json").read_text())["examples"] == 12
+    evaluation = json.loads((tmp_path / "scores" / "evaluation.json").read_text())
+    assert evaluation["examples"] == 12
+    assert 0 <= evaluation["scores"]["ap50"]["score"] <= 100
     tabs = path.with_suffix(".tsv")
     rows = path.read_text().replace("note", "split").splitlines()
     rows = [row.replace(",,", f",{'test' if k < 5 else 'train'},", 1) for k, row in enumerate(rows)]
@@ -139,3 +141,6 @@ def test_recipe_trains_predicts_and_evaluates(tmp_path: Path, capsys: pytest.Cap
     assert main(["evaluate", str(run), str(tabs), "--out", str(tmp_path / "scores")]) == 0
     assert json.loads((tmp_path / "scores" / "evaluation.json").read_text())["examples"] == 4
     assert main(["run", "detection", f"data={path}", "queries=9", *options]) == 2
+    path.write_text(path.read_text().splitlines()[0] + "\n11.png,,,,,,\n")
+    assert main(["evaluate", str(run), str(path), "--out", str(tmp_path / "scores")]) == 2
+    assert "no boxes" in capsys.readouterr().err

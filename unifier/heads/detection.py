@@ -128,7 +128,7 @@ class DetectionHead(Head):
     def metrics(self, predictions: Sequence[FoundBoxes], targets: Sequence[Boxes]) -> dict[str, float]:
         """Return COCO's average precision in percent: at an IoU of 0.5, over ten IoUs, and by class at 0.5.
 
-        A score without any true object is not defined, and is NaN.
+        Without any true object, the first two are 0. The precision of a class without true objects is NaN.
         """
         # The import is here, so only scored models load torchmetrics.
         from torchmetrics.detection import MeanAveragePrecision
@@ -142,10 +142,10 @@ class DetectionHead(Head):
             metric = MeanAveragePrecision(iou_thresholds=thresholds, class_metrics=name == "ap50")
             metric.update(found, true)
             results[name] = metric.compute()
-        scores = {name: float(result["map"]) for name, result in results.items()}
+        scores = {name: max(float(result["map"]), 0.0) for name, result in results.items()}
         classes, values = (results["ap50"][key].reshape(-1).tolist() for key in ("classes", "map_per_class"))
         scores |= {f"ap50_{self.labels[c]}": value for c, value in zip(classes, values, strict=True)}
-        # COCO's -1 means that no object is true.
+        # -1 means that no object is true.
         return {name: 100 * score if score >= 0 else math.nan for name, score in scores.items()}
 
     def describe(self, prediction: FoundBoxes) -> str:

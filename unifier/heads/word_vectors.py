@@ -78,12 +78,12 @@ class WordVectorHead(Head):
         """Return Spearman's rank correlation of the pairs times 100, and the share of right analogies in percent.
 
         Pairs and analogies with an unknown word are left out. The correlation of fewer than three pairs, or of equal
-        cosines, and the share of no analogies are not defined, and are NaN.
+        cosines, is 0. The share of no analogies is NaN.
         """
         both = [*zip(predictions, targets, strict=True)]
         cosines, judged = np.array([pair for pair in both if isinstance(pair[0], float)], dtype=float).reshape(-1, 2).T
         right = [given == answer for given, answer in both if isinstance(given, str) and self._knows(str(answer))]
-        ranks: Any = spearmanr(cosines, judged) if len(cosines) > 2 and np.ptp(cosines) > 0 else (math.nan,)
+        ranks: Any = spearmanr(cosines, judged) if len(cosines) > 2 and np.ptp(cosines) > 0 else (0.0,)
         return {
             "similarity": 100 * float(ranks[0]),
             "analogies": percent(sum(right), len(right)) if right else math.nan,

@@ -209,6 +209,8 @@ def evaluate(
             targets.append(example.value if isinstance(part.head, TextGenerationHead) else None)
     if not targets:
         raise InputError(f"{data} has no examples: at least one labeled example is needed")
+    if isinstance(part.head, DetectionHead) and not any(len(target.labels) for target in targets):
+        raise InputError(f"{data} has no boxes: at least one true object is needed")
     evaluation = Evaluation(part.head, predictions, targets)
     counts = evaluation.confusion()
     content: dict[str, Any] = {
