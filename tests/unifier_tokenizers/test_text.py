@@ -395,6 +395,10 @@ def test_capitals_are_read_like_the_plain_text() -> None:
     german = ["Ein Hund sieht einen Mann.", "Der Mann sieht Rom."] * 3
     nouns = SubwordTokenizer(Vocabulary.fit(german, size=400), 8, recase=True)
     assert [nouns.recased(text.upper()) for text in german] == german
+    assert nouns.recased('"EIN" (MANN') == '"Ein" (Mann'
+    counted = ["Zoo Zoo Zoo Zoo Zoo Zoo zoo .", "bar bar bar bar bar bar Bar .", "Rom man ."]
+    words = SubwordTokenizer(Vocabulary.fit(counted, size=60, level="word"), 8, recase=True)
+    assert words.recased("BAR ZOO BAR ROM MAN .") == "Bar Zoo bar Rom man ."
     coded = SubwordTokenizer(vocabulary, 8, codes=("<de>",), recase=True)
     ids = coded.encode(MarkedText("<de> TWO MEN RUN.")).values
     assert ids.tolist() == [vocabulary.extra["<de>"], *expected.tolist()]

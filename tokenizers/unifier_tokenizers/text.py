@@ -405,23 +405,24 @@ class SubwordTokenizer(Tokenizer):
     def recased(self, text: str) -> str:
         """Return a text of several words without lower-case letters with the usual capitals.
 
-        The first word begins with a capital. Each other word begins with a capital if this needs fewer ids than lower
-        case, as in a name or a German noun. Frequent subwords have smaller ids, so a word that is one id in both cases
-        begins with a capital if its id is then at most half as large. A code at the start is not changed. With
-        `recase=False`, every text is returned unchanged.
+        The first letter is a capital. The first letter of each later word is a capital if the word then needs fewer
+        ids, as in a name or a German noun. Frequent subwords have smaller ids, so a word that is one id in both cases
+        gets a capital if its id is then at most half as large. A known case is preferred to an unknown word. A code at
+        the start is not changed. With `recase=False`, every text is returned unchanged.
         """
         code = next((code for code in self.codes if text.startswith(code)), "")
         body = text[len(code) :]
         if not self.recase or not body.isupper() or len(body.split()) < 2:
             return text
         first, *others = re.findall(r"\s*\S+\s*", body)
-        start = len(first) - len(first.lstrip())
-        changed = code + first[:start] + first[start:].capitalize() + "".join(map(self._recased_word, others))
+        changed = code + _capitalized(first) + "".join(map(self._recased_word, others))
         return MarkedText(changed) if isinstance(text, MarkedText) else changed
 
     def _recased_word(self, word: str) -> str:
-        lower, capitalized = word.lower(), word.capitalize()
+        lower, capitalized = word.lower(), _capitalized(word)
         ids, others = (self.vocabulary.encode(each.strip()) for each in (lower, capitalized))
+        if (UNK in ids) != (UNK in others):
+            return capitalized if UNK in ids else lower
         is_frequent = len(ids) == len(others) == 1 and 2 * others[0] <= ids[0]
         return capitalized if len(others) < len(ids) or is_frequent else lower
 
@@ -608,6 +609,11 @@ def _check_file(path: str | Path) -> None:
     """Raise InputError if a file is missing, or is a pipe or a device, which may never end."""
     if not os.path.isfile(path):  # noqa: PTH113  Path.is_file would raise OSError for a name of 300 letters.
         raise InputError(f"{path}: no such file, or not a regular file; give the path of a file")
+
+
+def _capitalized(text: str) -> str:
+    """Return a text in lower case, except its first letter."""
+    return re.sub(r"[^\W\d_]", lambda letter: letter.group().title(), text.lower(), count=1)
 
 
 def _is_number(text: str) -> bool:

@@ -347,7 +347,7 @@ def _read_sound_questions(data: str, task: ModelTask, token_seconds: float) -> I
     """Return the rows of a table of questions about sounds. The cell `label` contains the true spans."""
     _check_table(data)
     for each in read_inputs([data], task.reader, (LABEL,)):
-        if not isinstance(each, Input) or not _is_scored(each.cells.get("split", "")):
+        if not isinstance(each, Input) or each.cells.get("split", TEST_SPLIT) != TEST_SPLIT:
             continue
         try:
             times = _parse_times(each.cells[LABEL], f"{each.place}, {LABEL}")
@@ -454,7 +454,7 @@ def _read_labeled_table(data: str, reader: InputReader, head: Head) -> Iterator[
 
     def inputs() -> Iterator[Input]:
         for each in read_inputs([data], reader, (LABEL,)):
-            if isinstance(each, Input) and _is_scored(each.cells.get("split", "")):
+            if isinstance(each, Input) and each.cells.get("split", TEST_SPLIT) == TEST_SPLIT:
                 parse_target(head, each)
                 yield each
 

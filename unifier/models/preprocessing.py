@@ -211,9 +211,10 @@ SENTENCES = (
 
 
 RECASED = (
-    "If a text has several words and no lower-case letters, change its letters to lower case, except the first letter. "
-    "A word after the first word keeps its first capital if it then has fewer ids. It also keeps its capital if it is "
-    "one id in both cases, and the id with the capital is at most half as large."
+    "If a text has several words and no lower-case letters, change its letters to lower case, except its first letter. "
+    "Words are divided by white space. Encode each later word alone, with a space before it, in lower case and with a "
+    "capital as its first letter. Use the capital if the word then has fewer ids. Also use it if the word is one id in "
+    "both cases, and the id with the capital is at most half as large. If only one case has no <unk>, use this case."
 )
 """The preparation of a text in capitals."""
 
