@@ -18,7 +18,7 @@ from PIL import Image
 import unifier as uf
 from tests.small_models import LABELS, PARTS, VOCABULARY, D, save_model, small_model
 from unifier.augmentation.image import image_tta
-from unifier.data.inputs import ImageReader
+from unifier.data.inputs import ImageReader, SeriesReader
 from unifier.heads.head import Head
 from unifier.heads.masked_language_modeling import MaskedLanguageModelingHead
 from unifier.heads.text_generation import TextGenerationHead
@@ -120,6 +120,25 @@ def test_graph_of_experts_gets_the_numbers_of_the_routed_model(form: Any, tmp_pa
     (found,) = run_without_unifier(export_model(model.folder, tmp_path / "graph", form), tmp_path / "batches.npz")
     expected = [answer.tolist() for answer in model.network.predict("text", texts)]
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_graph_of_a_forecaster_gets_the_numbers_of_the_model(joint: bool, tmp_path: Path) -> None:
+    tokenizer = uf.SeriesTokenizer(D, context=12, patch=4, stride=4)
+    model = small_model(series=(tokenizer, uf.ForecastingHead(5, D, num_patches=tokenizer.num_patches)))
+    reader = SeriesReader(("a", "b", "c"), (0.0,) * 3, (1.0,) * 3, context=12, joint=joint)
+    task = replace(model.tasks["series"], reader=reader)
+    model = replace(model, tasks={"series": task})
+    write_model(tmp_path / "model", model, "card")
+    windows = np.random.default_rng(0).normal(size=(4, 3 if joint else 1, 12))
+    parts = dict(zip(("values", "positions", "mask"), pad_columns([*map(tokenizer.encode, windows)]), strict=True))
+    np.savez(tmp_path / "batches.npz", **{f"{name}_0": part.numpy() for name, part in parts.items()})  # pyright: ignore
+    graph = export_model(tmp_path / "model", tmp_path / "graph", "torch")
+    (found,) = run_without_unifier(graph, tmp_path / "batches.npz")
+    matrix, mask, positions = tokenizer.embed(parts["values"], parts["positions"]), parts["mask"], parts["positions"]
+    with torch.inference_mode():
+        expected = task.head.graph_output(model.trunk(uf.Tokens(matrix, mask, positions)))
+    np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-5)
 
 
 def test_program_written_from_the_card_answers_like_predict(tmp_path: Path) -> None:
