@@ -304,7 +304,7 @@ def test_vocabulary_is_learned_from_limited_texts(tmp_path: Path, monkeypatch: p
         return fit(["0123456789"], **options)
 
     monkeypatch.setattr(Vocabulary, "fit", record)
-    monkeypatch.setattr("unifier.options.MAX_VOCABULARY_TEXTS", 10)
+    monkeypatch.setattr("unifier.options.vocabulary.MAX_VOCABULARY_TEXTS", 10)
     learn_vocabulary("digits", source, 300, Training(steps=1), targets=True)
     assert texts == [text for pair in list(source.split("train"))[::4] for text in pair]
     texts.clear()

@@ -1,0 +1,24 @@
+# The public setting groups; `__init__.py` imports each when it is first used.
+from .audio import FRAME_SECONDS as FRAME_SECONDS
+from .audio import AudioAugmentationConfig as AudioAugmentationConfig
+from .audio import AudioFrontend as AudioFrontend
+from .audio import ClipStatistics as ClipStatistics
+from .decoder import DecoderConfig as DecoderConfig
+from .image import ImageAugmentationConfig as ImageAugmentationConfig
+from .image import ImageFrontend as ImageFrontend
+from .labels import ClassifierConfig as ClassifierConfig
+from .labels import fitted_moments as fitted_moments
+from .masking import MaskedPatchesConfig as MaskedPatchesConfig
+from .masking import MaskedTextConfig as MaskedTextConfig
+from .parallel_text import ParallelTextConfig as ParallelTextConfig
+from .series import SeriesFrontend as SeriesFrontend
+from .speech import SpectrogramDecoderConfig as SpectrogramDecoderConfig
+from .trunk import Positions as Positions
+from .trunk import TrunkConfig as TrunkConfig
+from .vocabulary import Level as Level
+from .vocabulary import count_training_words as count_training_words
+from .vocabulary import learn_vocabulary as learn_vocabulary
+from .vocabulary import learn_word_vocabulary as learn_word_vocabulary
+from .vocabulary import learn_words as learn_words
+from .vocabulary import load_tokenizer as load_tokenizer
+from .word_vectors import WordVectorConfig as WordVectorConfig
