@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pytest
 
 from unifier import Comparison, Experiment, config, datasets, plugins
-from unifier.cli import parse_settings
+from unifier.commands.common import parse_settings
 from unifier.files import write_json
 from unifier.options import TrunkConfig
 from unifier.plugins import PluginKind, list_recipes, load_plugins, plugin_names

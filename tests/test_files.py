@@ -238,8 +238,18 @@ def test_closed_output_stops_nothing(
     ids=["print", "interrupted", "another pipe"],
 )
 def test_command_with_closed_output_ends_silently(act: str, message: list[str]) -> None:
-    imports = "from pathlib import Path\nfrom unifier import cli\nfrom unifier.training.result import Interrupted"
-    program = f"{imports}\ndef act(_): {act}\ncli.act_list = act\nraise SystemExit(cli.main(['list']))"
+    program = f"""
+from pathlib import Path
+from unifier.cli import main
+from unifier.commands import listing
+from unifier.training.result import Interrupted
+
+def act(_):
+    {act}
+
+listing.act_list = act
+raise SystemExit(main(["list"]))
+"""
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
         assert command.stdout is not None
         assert command.stderr is not None

@@ -37,6 +37,7 @@ RANKS = (
     "inference",
     "serving",
     "launch console limits",
+    "commands",
     "cli",
     "__main__",
 )

@@ -14,7 +14,8 @@ from wandb.errors import CommError
 from wandb.sdk.lib.config_util import save_config_file_from_dict
 
 from unifier import run
-from unifier.cli import main, make_parser, parse_settings
+from unifier.cli import main, make_parser
+from unifier.commands.common import parse_settings
 from unifier.config import check_settings, load_experiment
 from unifier.training.loggers import RunLoggers
 from unifier.trials.wandb_sweep import sweep_configuration

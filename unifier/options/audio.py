@@ -13,11 +13,7 @@ from unifier.data.source import BadExamples, LabeledSource
 from unifier.data.statistics import max_duration, median_duration
 from unifier.experiment import fitted
 from unifier.options.trunk import TrunkConfig
-from unifier_tokenizers import (
-    FrameTokenizer,
-    InputError,
-    WaveformTokenizer,
-)
+from unifier_tokenizers import FrameTokenizer, InputError, WaveformTokenizer
 from unifier_tokenizers.audio import AudioTokenizer
 from unifier_tokenizers.normalization import Normalization
 from unifier_tokenizers.stems import StemKind

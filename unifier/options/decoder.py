@@ -7,10 +7,7 @@ from torch import nn
 
 from unifier.heads.transformer_decoder import TranslationHead
 from unifier.options.trunk import TrunkConfig
-from unifier_tokenizers import (
-    InputError,
-    Vocabulary,
-)
+from unifier_tokenizers import InputError, Vocabulary
 
 
 @final

@@ -13,10 +13,7 @@ from unifier.data.statistics import median_side
 from unifier.experiment import fitted
 from unifier.heads.classification import Pooling
 from unifier.options.trunk import TrunkConfig
-from unifier_tokenizers import (
-    InputError,
-    PatchTokenizer,
-)
+from unifier_tokenizers import InputError, PatchTokenizer
 from unifier_tokenizers.stems import StemKind
 
 MAX_FITTED_IMAGES = 2000

@@ -8,9 +8,7 @@ from unifier.data.source import LabeledSource, target_of
 from unifier.experiment import fitted
 from unifier.heads.classification import ClassificationHead, Pooling, TaggingHead
 from unifier.heads.regression import target_moments
-from unifier_tokenizers import (
-    InputError,
-)
+from unifier_tokenizers import InputError
 
 
 @final

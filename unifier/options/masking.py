@@ -16,13 +16,7 @@ from unifier.objectives.masked_tokens import MaskedTokens
 from unifier.options.decoder import DecoderConfig
 from unifier.options.trunk import TrunkConfig
 from unifier.options.vocabulary import learn_vocabulary, learn_word_vocabulary
-from unifier_tokenizers import (
-    InputError,
-    PatchTokenizer,
-    SeriesTokenizer,
-    SubwordTokenizer,
-    WordTokenizer,
-)
+from unifier_tokenizers import InputError, PatchTokenizer, SeriesTokenizer, SubwordTokenizer, WordTokenizer
 from unifier_tokenizers.audio import AudioTokenizer
 from unifier_tokenizers.errors import check_choice, check_share
 

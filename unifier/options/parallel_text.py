@@ -12,9 +12,7 @@ from unifier.datasets.grammar import GrammarPairs
 from unifier.datasets.language_pairs import LanguagePairs, language_codes
 from unifier.datasets.multi30k import MULTI30K_LANGUAGES, Multi30k
 from unifier.datasets.parallel_text import ParallelText, Texts, WithExtraPairs
-from unifier_tokenizers import (
-    InputError,
-)
+from unifier_tokenizers import InputError
 
 LANGUAGES: dict[str, tuple[str, ...]] = {"embedded": ("en", "fr"), "multi30k": MULTI30K_LANGUAGES}
 """The languages of the data sets that have several pairs of languages."""

@@ -4,9 +4,7 @@ from dataclasses import dataclass
 from typing import final
 
 from unifier.options.trunk import TrunkConfig
-from unifier_tokenizers import (
-    SeriesTokenizer,
-)
+from unifier_tokenizers import SeriesTokenizer
 
 
 @final

@@ -8,9 +8,7 @@ from unifier.data.source import Source, name_of, readable_examples
 from unifier.experiment import fitted
 from unifier.heads.spectrogram_decoder import SpectrogramDecoderHead, spectrogram_moments
 from unifier.options.trunk import TrunkConfig
-from unifier_tokenizers import (
-    Tokenizer,
-)
+from unifier_tokenizers import Tokenizer
 from unifier_tokenizers.log_mel import LogMel
 
 MAX_FITTED_SOUNDS, LONGER = 200, 1.25

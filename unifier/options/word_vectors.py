@@ -14,13 +14,7 @@ from unifier.models.folder import find_earlier_model
 from unifier.models.hub import HUB
 from unifier.models.word_table import read_word_table
 from unifier.options.vocabulary import count_training_words, training_texts
-from unifier_tokenizers import (
-    InputError,
-    Vocabulary,
-    load_vectors,
-    match_vectors,
-    vector_words,
-)
+from unifier_tokenizers import InputError, Vocabulary, load_vectors, match_vectors, vector_words
 
 MAX_VECTOR_WORDS = 2_000_000
 """The largest number of words of a vocabulary with word vectors."""
