@@ -19,7 +19,7 @@ from unifier.data.encoding import EncodedSplit
 from unifier.experiment import Precision
 from unifier.heads.text_generation import max_target_length
 from unifier_tokenizers import Vocabulary
-from unifier_tokenizers.text import EOS, PAD
+from unifier_tokenizers.subwords import EOS, PAD
 
 MARIAN_MODULE = "transformers.models.marian.modeling_marian"
 

@@ -17,7 +17,7 @@ from unifier.data.source import SplitName
 from unifier.datasets.grammar import GrammarPairs
 from unifier.nn.precision import has_fast_bfloat16
 from unifier_tokenizers import Units, Vocabulary
-from unifier_tokenizers.text import EOS
+from unifier_tokenizers.subwords import EOS
 
 if TYPE_CHECKING:
     from unifier.network import Network

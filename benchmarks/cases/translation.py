@@ -23,7 +23,7 @@ from unifier.data.encoding import EncodedSplit
 from unifier.experiment import Precision
 from unifier.heads.head import IGNORE_INDEX
 from unifier_tokenizers import Units, Vocabulary
-from unifier_tokenizers.text import EOS, SPECIALS
+from unifier_tokenizers.subwords import EOS, SPECIALS
 
 COMPARED_PAIRS = 8
 """The number of pairs whose logits are compared between our model and a peer."""

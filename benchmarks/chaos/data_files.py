@@ -36,7 +36,7 @@ from unifier.datasets.mnist import MNIST, MNIST_FILES
 from unifier.datasets.parallel_text import ParallelText
 from unifier.datasets.text_classification import TREC, TextTable
 from unifier_tokenizers import FrameTokenizer, InputError, PatchTokenizer, Vocabulary
-from unifier_tokenizers.text import load_vectors
+from unifier_tokenizers.word_vectors import load_vectors
 
 PACKERS: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
     ".gz": (gzip.compress, gzip.decompress),

@@ -14,7 +14,7 @@ from unifier.data.dataloader import Batch
 from unifier.heads.text_generation import shift_right
 from unifier_tokenizers import Vocabulary
 from unifier_tokenizers.positions import sinusoidal_encoding
-from unifier_tokenizers.text import BOS, EOS, PAD
+from unifier_tokenizers.subwords import BOS, EOS, PAD
 
 if TYPE_CHECKING:
     from unifier.network import Network

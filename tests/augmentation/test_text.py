@@ -13,7 +13,7 @@ from unifier.datasets.grammar import GrammarPairs
 from unifier.heads.head import IGNORE_INDEX
 from unifier.heads.transformer_decoder import TranslationHead
 from unifier_tokenizers import InputError, MarkedText, SubwordTokenizer, Vocabulary
-from unifier_tokenizers.text import EOS
+from unifier_tokenizers.subwords import EOS
 
 PAIRS = list(GrammarPairs(train=40, val=1, test=1).split("train"))
 TEXTS = [text for pair in PAIRS for text in (pair.input, pair.target)]

@@ -12,7 +12,7 @@ from unifier.data.encoding import encode_split
 from unifier.data.source import SPLITS, use_data_folder
 from unifier.datasets.abc_tunes import TUNE_KINDS, NottinghamTunes
 from unifier_tokenizers import InputError, MarkedText, SubwordTokenizer, Vocabulary
-from unifier_tokenizers.text import EOS
+from unifier_tokenizers.subwords import EOS
 
 TUNE = """X: {k}
 T:Tune {title} of {file}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from unifier.heads.head import IGNORE_INDEX
 from unifier_tokenizers import NO_POSITION, Tokens, Vocabulary
-from unifier_tokenizers.text import EOS
+from unifier_tokenizers.subwords import EOS
 
 D, LENGTHS = 12, (9, 3, 5)
 TEXTS = ["ein Mann sieht zwei Hunde", "ein Hund", "zwei Hunde sehen"]

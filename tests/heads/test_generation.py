@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unifier.heads.generation import Hypothesis, beam_search, greedy_search, sample, sampling_probabilities, topk
 from unifier_tokenizers import InputError
-from unifier_tokenizers.text import BOS, EOS
+from unifier_tokenizers.subwords import BOS, EOS
 
 R, V = 4, 6
 LIMITS = [12, 3, 1, 7]

@@ -11,7 +11,7 @@ from unifier.heads.classification import masked_mean
 from unifier.heads.hard_attention import HardAttentionHead, reinforce
 from unifier.heads.text_generation import shift_right
 from unifier_tokenizers import InputError, Tokens, Vocabulary
-from unifier_tokenizers.text import BOS, EOS
+from unifier_tokenizers.subwords import BOS, EOS
 
 D = 12
 

@@ -15,7 +15,7 @@ from unifier.data.source import Example, SplitName
 from unifier.heads.head import IGNORE_INDEX
 from unifier.heads.language_modeling import LanguageModelingHead
 from unifier_tokenizers import InputError, SubwordTokenizer, Tokens, Vocabulary
-from unifier_tokenizers.text import BOS, EOS
+from unifier_tokenizers.subwords import BOS, EOS
 
 D = 12
 TEXTS = ["to be or not to be", "that is the question", "to sleep, to dream"]

@@ -11,7 +11,7 @@ from unifier.heads.prefix_lm import PrefixHead
 from unifier.trunks.mean_attention import MeanAttentionTrunk
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, SubwordTokenizer, Tokens, Vocabulary
-from unifier_tokenizers.text import BOS
+from unifier_tokenizers.subwords import BOS
 
 D = 12
 

@@ -11,7 +11,7 @@ from unifier.heads.classification import masked_mean
 from unifier.heads.rnn_decoders import AdditiveHead, LuongHead, RecurrentHead, ScoreFunction
 from unifier.trunks.recurrent import Cell
 from unifier_tokenizers import InputError, Tokens, Vocabulary
-from unifier_tokenizers.text import BOS
+from unifier_tokenizers.subwords import BOS
 
 B, D = 3, 12
 IDS = torch.tensor([[BOS, 5, 7, 4], [BOS, 6, 6, 5], [BOS, 4, 8, 6]])

@@ -19,7 +19,7 @@ from unifier.heads.text_metrics import text_scores
 from unifier.heads.transformer_decoder import TranslationHead
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, Tokens, Vocabulary
-from unifier_tokenizers.text import BOS, EOS, PAD
+from unifier_tokenizers.subwords import BOS, EOS, PAD
 
 D, B = 12, 3
 Single = Callable[[Tokens, int], Tokens]

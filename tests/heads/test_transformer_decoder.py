@@ -17,7 +17,7 @@ from unifier.nn.attention import KVCache
 from unifier.nn.block import Block, Norm
 from unifier.nn.feed_forward import Activation, FeedForward
 from unifier_tokenizers import SubwordTokenizer, Tokens, Vocabulary, pad_columns
-from unifier_tokenizers.text import BOS
+from unifier_tokenizers.subwords import BOS
 
 B, D, HEADS, FFN_DIM, DEPTH = 3, 12, 3, 20, 2
 Single = Callable[[Tokens, int], Tokens]

@@ -16,7 +16,7 @@ from unifier.models.card import write_card
 from unifier.models.folder import ModelTask, StoredModel, write_model
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary
-from unifier_tokenizers.text import BOS, Level
+from unifier_tokenizers.subwords import BOS, Level
 
 TEXT = "to be or not to be, that is the question: café"
 CODES = ("<jig>", "<G>")

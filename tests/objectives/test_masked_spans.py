@@ -15,7 +15,7 @@ from unifier.data.encoding import EncodedSplit
 from unifier.heads.masked_language_modeling import MASK
 from unifier.objectives.masked_spans import MaskedSpans
 from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary
-from unifier_tokenizers.text import EOS
+from unifier_tokenizers.subwords import EOS
 
 WORDS = [f"w{k}" for k in range(60)]
 VOCABULARY = Vocabulary.fit([" ".join(WORDS)], level="word", extra=(MASK,))

@@ -10,7 +10,7 @@ from unifier.heads.head import IGNORE_INDEX
 from unifier.heads.masked_language_modeling import MASK, MaskedLanguageModelingHead
 from unifier.objectives.masked_tokens import MaskedTokens
 from unifier_tokenizers import InputError, SubwordTokenizer, Units, Vocabulary, WordTokenizer
-from unifier_tokenizers.text import EOS
+from unifier_tokenizers.subwords import EOS
 
 WORDS = [f"w{k}" for k in range(50)]
 VOCABULARY = Vocabulary.fit([" ".join(WORDS)], level="word", extra=(MASK,))

@@ -14,7 +14,7 @@ from unifier.heads.head import IGNORE_INDEX
 from unifier.heads.language_modeling import LanguageModelingHead
 from unifier.objectives.next_token import NextToken
 from unifier_tokenizers import InputError, SubwordTokenizer, Units, Vocabulary
-from unifier_tokenizers.text import BOS, Level
+from unifier_tokenizers.subwords import BOS, Level
 
 TEXT = "".join(f"{k} mice met a café's {k % 7} cats.\n" for k in range(60))
 ROWS = [torch.arange(4, 9), torch.arange(20, 22)]

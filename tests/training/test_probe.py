@@ -28,7 +28,7 @@ from unifier.training.lightning_module import UnifierModule
 from unifier.training.probe import probe
 from unifier.trunks.mean_attention import MeanAttentionTrunk
 from unifier_tokenizers import Audio, FrameTokenizer, Mixture, PatchTokenizer, SubwordTokenizer, Tokens, Vocabulary
-from unifier_tokenizers.text import Level
+from unifier_tokenizers.subwords import Level
 
 D, DEPTH = 12, 2
 PAIRS = GrammarPairs(train=40, val=12, test=3)

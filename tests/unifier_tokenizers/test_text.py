@@ -25,7 +25,8 @@ from unifier_tokenizers import (
     vector_words,
 )
 from unifier_tokenizers.positions import PositionKind
-from unifier_tokenizers.text import EOS, MIN_VOCABULARY, SPECIALS, UNK, WORD_START, Level
+from unifier_tokenizers.subwords import EOS, MIN_VOCABULARY, SPECIALS, UNK, Level
+from unifier_tokenizers.text import WORD_START
 
 D = 10
 TEXTS = ["two dogs run", "a girl sees two dogs", "a girl", "two girls run and a dog sees two girls", "a dog run"]

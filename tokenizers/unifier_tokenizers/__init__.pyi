@@ -21,9 +21,6 @@ from .text import MarkedText as MarkedText
 from .text import SubwordTokenizer as SubwordTokenizer
 from .text import TextPiece as TextPiece
 from .text import Vocabulary as Vocabulary
-from .text import load_vectors as load_vectors
-from .text import match_vectors as match_vectors
-from .text import vector_words as vector_words
 from .tokenizer import Tokenizer as Tokenizer
 from .tokens import NO_POSITION as NO_POSITION
 from .tokens import Tokens as Tokens
@@ -31,4 +28,7 @@ from .tokens import Units as Units
 from .tokens import pad_columns as pad_columns
 from .video import VideoTokenizer as VideoTokenizer
 from .voices import VoiceTokenizer as VoiceTokenizer
+from .word_vectors import load_vectors as load_vectors
+from .word_vectors import match_vectors as match_vectors
+from .word_vectors import vector_words as vector_words
 from .words import WordTokenizer as WordTokenizer

@@ -1,6 +1,8 @@
 """The class InputError for a user's mistakes, and checks that raise InputError."""
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeVar, final
 
 Option = TypeVar("Option", bound=str | int)
@@ -49,3 +51,9 @@ def check_fraction(name: str, value: float) -> float:
     if not 0 <= value < 1:
         raise InputError(f"{name}={value}: give a number that is at least 0 and less than 1")
     return value
+
+
+def check_file(path: str | Path) -> None:
+    """Raise InputError if a file is missing, or is a pipe or a device, which may never end."""
+    if not os.path.isfile(path):  # noqa: PTH113  Path.is_file would raise OSError for a name of 300 letters.
+        raise InputError(f"{path}: no such file, or not a regular file; give the path of a file")

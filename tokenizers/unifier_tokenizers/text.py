@@ -1,64 +1,29 @@
-"""The tokenizer for text, and subword vocabularies based on Hugging Face's tokenizers."""
+"""The tokenizer for text, and vocabularies of subwords, words or characters."""
 
 import json
 import math
-import os
 import re
 from bisect import bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain, groupby
 from pathlib import Path
-from typing import Literal, NamedTuple, Self, final
-from zipfile import BadZipFile
+from typing import NamedTuple, Self, final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 import tokenizers as hf
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import decoders, normalizers, processors
 from unifier_tokenizers.configurable import StoredFile
 from unifier_tokenizers.dropout import Dropout
-from unifier_tokenizers.errors import InputError, check_choice
+from unifier_tokenizers.errors import InputError, check_choice, check_file
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
+from unifier_tokenizers.subwords import BOS, EOS, MIN_VOCABULARY, SPECIALS, UNK, Level, learn_codec
 from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import Units
 
-Level = Literal["bpe", "wordpiece", "unigram", "word", "character", "byte"]
-
-MIN_VOCABULARY: dict[Level, int] = {
-    "bpe": 260,
-    "wordpiece": 515,
-    "unigram": 260,
-    "word": 5,
-    "character": 261,
-    "byte": 260,
-}
-"""The smallest vocabulary size for each level: 4 special entries, plus the 256 bytes, one learned entry, or both.
-
-Level "wordpiece" has two entries for each byte, one at the start and one inside of a word. Only "#" has one entry.
-"""
-
-PAD, UNK, BOS, EOS = range(4)
-
-SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>")
-"""The special entries, which come first in every vocabulary. The text "<pad>" is not encoded as a special entry."""
-
 LONG_PART = re.compile(r".{65536}.*?\S(?=\s)|.+", re.DOTALL)
 """Parts of a long text, which end before white space. Encoding a text of 4 MB at one time would take 1 GB of memory."""
-
-MAX_WORD_BYTES = 1000
-"""Length of a word at the levels "bpe", "unigram" and "byte". A longer word is cut into words of this length.
-
-Learning takes time in proportion to the square of a word's length.
-"""
-
-MAX_WORDPIECE_BYTES = 50
-"""Length of a word at the level "wordpiece". Encoding takes time in proportion to the square of a word's length."""
-
-NUM_ESTIMATES = 3
-"""Number of times that the probabilities of a unigram vocabulary are estimated."""
 
 DECODED_WINDOW = 32
 """Number of ids that are decoded together to find the end of each id in the text."""
@@ -154,16 +119,7 @@ class Vocabulary(StoredFile):
         if first is None:
             raise InputError("no text has any characters, so no vocabulary can be learned: give at least one sentence")
         texts = map(_check_unicode, chain([first], texts))
-        if level == "word":
-            codec = _word_codec(texts, size, lowercase=lowercase)
-        elif level == "character":
-            codec = _character_codec(texts, size)
-        elif level == "wordpiece":
-            codec = _wordpiece_codec(texts, size)
-        elif level == "unigram":
-            codec = _unigram_codec(texts, size)
-        else:
-            codec = _byte_codec(texts, size if level == "bpe" else 260)
+        codec = learn_codec(texts, size, level, lowercase=lowercase)
         for name in extra:
             if not name or name != name.strip() or codec.token_to_id(name) is not None:
                 raise InputError(
@@ -178,7 +134,7 @@ class Vocabulary(StoredFile):
 
         `save` and Hugging Face's tokenizers write files in this format.
         """
-        _check_file(path)
+        check_file(path)
         try:
             codec = hf.Tokenizer.from_file(str(path))
         except Exception as error:  # Hugging Face's library raises plain Exception.
@@ -488,140 +444,9 @@ def embed_vocabulary(
     return embedding, nn.Identity() if vectors.shape[1] == dim else nn.Linear(vectors.shape[1], dim, bias=False)
 
 
-def load_vectors(path: str | Path, vocabulary: Vocabulary) -> Tensor:
-    """Read word vectors from a text file in the format of word2vec or GloVe, or from an array with a list of words.
-
-    Each line of a text file contains a word and its E numbers. An array and its words are two files, "ARRAY,WORDS": a
-    NumPy file (.npz or .npy) with the vectors (W, E), and a text file with one word per line.
-
-    Returns:
-        The vectors (V, E) of the vocabulary (see `match_vectors`).
-
-    Raises:
-        InputError: If a file is missing or malformed, or if no word of the file is in the vocabulary.
-    """
-    wanted = {*vocabulary.tokens(range(len(vocabulary)))}
-    array, comma, words = str(path).partition(",")
-    vectors = _read_vector_array(array, words, wanted) if comma else _read_vector_lines(path, wanted)
-    return match_vectors(vectors, vocabulary, str(path))
-
-
-def match_vectors(vectors: Mapping[str, Tensor], vocabulary: Vocabulary, origin: str) -> Tensor:
-    """Return a vector for each entry of a vocabulary, given the vectors (E,) of words.
-
-    Entries without a given vector get random vectors from a normal distribution.
-
-    Args:
-        vectors: The vector of each word. Words that are not in the vocabulary are left out.
-        vocabulary: The vocabulary with V entries.
-        origin: The file or the model of the vectors, for messages.
-
-    Returns:
-        The vectors (V, E), scaled to a root mean square of E**-0.5.
-
-    Raises:
-        InputError: If no word is in the vocabulary, or if the vectors cannot be scaled.
-    """
-    # A subword at the start of a word and the same subword inside a word are two entries with the same text.
-    entries = defaultdict[str, list[int]](list)
-    for i, token in enumerate(vocabulary.tokens(range(len(vocabulary)))):
-        entries[token].append(i)
-    vectors = {word: vector for word, vector in vectors.items() if word in entries}
-    if not vectors:
-        raise InputError(
-            f"{origin}: no word of these vectors is in the vocabulary: give word vectors for the language of the texts"
-        )
-    width = len(next(iter(vectors.values())))
-    table = torch.randn(len(vocabulary), width, generator=torch.Generator().manual_seed(0))
-    root_mean_square = torch.stack(list(vectors.values())).square().mean().sqrt()
-    if not 0 < root_mean_square < math.inf:
-        raise InputError(f"{origin}: its vectors have a root mean square of {root_mean_square:g}; correct the numbers")
-    for word, vector in vectors.items():
-        table[entries[word]] = vector / root_mean_square
-    return table * width**-0.5
-
-
-def vector_words(path: str | Path) -> list[str]:
-    """Return all words of a file of word vectors, in the order of the file. See `load_vectors` for the formats."""
-    words = str(path).partition(",")[2]
-    if words:
-        return _read_words(words)
-    _check_file(path)
-    with Path(path).open(encoding="utf-8", errors="replace") as lines:
-        parts = [line.rstrip().split(" ") for line in lines]
-    return [word for n, (word, *numbers) in enumerate(parts) if n or len(numbers) != 1]
-
-
-def _read_words(path: str) -> list[str]:
-    _check_file(path)
-    try:
-        return Path(path).read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text; save one word per line in UTF-8") from error
-
-
-def _read_vector_array(array: str, words: str, wanted: Collection[str]) -> dict[str, Tensor]:
-    """Return the vectors (E,) of the wanted words, given an array and a list of words."""
-    names = _read_words(words)
-    _check_file(array)
-    try:
-        content = np.load(array, allow_pickle=False)
-        arrays = [content] if isinstance(content, np.ndarray) else [content[name] for name in content.files]
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise InputError(f"{array} is no NumPy file that can be read: save the vectors as .npz or .npy") from error
-    if len(arrays) != 1 or arrays[0].ndim != 2 or arrays[0].dtype.kind != "f":
-        raise InputError(f"{array}: a single array (words, numbers) of floats is expected")
-    if len(arrays[0]) != len(names):
-        raise InputError(f"{array} has {len(arrays[0])} vectors, but {words} has {len(names)} words: give one per word")
-    table = torch.from_numpy(arrays[0].astype(np.float32))
-    return {word: vector for word, vector in zip(names, table, strict=True) if word in wanted}
-
-
-def _read_vector_lines(path: str | Path, wanted: Collection[str]) -> dict[str, Tensor]:
-    """Return the vectors (E,) of the wanted words, given a text file."""
-    _check_file(path)
-    vectors: dict[str, Tensor] = {}
-    width = 0
-    with Path(path).open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                word, *numbers = line.decode("utf-8").rstrip().split(" ")
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{path}, line {number}: this line is not UTF-8; save the vectors as text, not as binary"
-                ) from error
-            if number == 1 and len(numbers) == 1:  # word2vec's header contains the number of words, and E.
-                continue
-            width = width or len(numbers)
-            if len(numbers) > width > 0 and not _is_number(numbers[-width - 1]):  # Some words of GloVe contain spaces.
-                continue
-            if not numbers or len(numbers) != width:
-                raise InputError(f"{path}, line {number}: {len(numbers)} numbers, but {width or 'some'} are expected")
-            if word in wanted:
-                try:
-                    vectors[word] = torch.tensor([float(n) for n in numbers])
-                except ValueError as error:
-                    raise InputError(f"{path}, line {number}: {error}") from error
-    return vectors
-
-
-def _check_file(path: str | Path) -> None:
-    """Raise InputError if a file is missing, or is a pipe or a device, which may never end."""
-    if not os.path.isfile(path):  # noqa: PTH113  Path.is_file would raise OSError for a name of 300 letters.
-        raise InputError(f"{path}: no such file, or not a regular file; give the path of a file")
-
-
 def _capitalized(text: str) -> str:
     """Return a text in lower case, except its first letter."""
     return re.sub(r"[^\W\d_]", lambda letter: letter.group().title(), text.lower(), count=1)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _unicode_error(text: str) -> InputError:
@@ -635,132 +460,3 @@ def _check_unicode(text: str) -> str:
     except UnicodeEncodeError as error:
         raise _unicode_error(text) from error
     return text
-
-
-# A trainer with special tokens would remove the names of special tokens from the texts, so each codec is trained
-# without special tokens. The trained codec is then rebuilt, and the special entries get the first ids.
-
-
-def _with_specials(entries: Iterable[str]) -> dict[str, int]:
-    """Map each entry to its id. The special entries get the first ids."""
-    return {entry: i for i, entry in enumerate(dict.fromkeys((*SPECIALS, *entries)))}
-
-
-def _byte_codec(texts: Iterable[str], size: int) -> hf.Tokenizer:
-    # Every text gets one leading space, so a word has the same ids anywhere in a text. `decode` removes the leading
-    # space.
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trained = hf.Tokenizer(models.BPE())
-    words, parts = pre_tokenizers.ByteLevel(add_prefix_space=False), pre_tokenizers.FixedLength(length=MAX_WORD_BYTES)
-    trained.pre_tokenizer = pre_tokenizers.Sequence([words, parts])
-    trainer = trainers.BpeTrainer(
-        vocab_size=size - len(SPECIALS), initial_alphabet=alphabet, show_progress=False, min_frequency=2
-    )
-    trained.train_from_iterator((" " + text for text in texts), trainer)
-    model = json.loads(trained.to_str())["model"]
-    learned = sorted(model["vocab"], key=model["vocab"].get)
-    merges = [(left, right) for left, right in model["merges"]]
-    codec = hf.Tokenizer(models.BPE(_with_specials((*alphabet, *learned)), merges))
-    codec.pre_tokenizer = trained.pre_tokenizer
-    codec.decoder = decoders.ByteLevel()
-    return codec
-
-
-def _wordpiece_codec(texts: Iterable[str], size: int) -> hf.Tokenizer:
-    # The decoder removes "##". A word "##!" of the text would lose its signs, so each "#" is a word of its own.
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    inside = [f"##{letter}" for letter in alphabet if letter != "#"]
-    words, signs = pre_tokenizers.ByteLevel(add_prefix_space=False), pre_tokenizers.Split("#", "isolated")
-    parts = pre_tokenizers.FixedLength(length=MAX_WORDPIECE_BYTES)
-    trained = hf.Tokenizer(models.WordPiece())
-    trained.pre_tokenizer = pre_tokenizers.Sequence([words, signs, parts])
-    # Special tokens of a trainer have fixed ids. Otherwise, equal texts would give different vocabularies.
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=size - len(SPECIALS),
-        initial_alphabet=alphabet,
-        special_tokens=inside,
-        show_progress=False,
-        min_frequency=2,
-    )
-    trained.train_from_iterator(map(_shorten_words, texts), trainer)
-    ids = trained.get_vocab()
-    entries = _with_specials((*alphabet, *inside, *sorted(ids, key=lambda entry: ids[entry])))
-    codec = hf.Tokenizer(
-        models.WordPiece({entry: i for entry, i in entries.items() if i < size}, unk_token=SPECIALS[UNK])
-    )
-    codec.pre_tokenizer = trained.pre_tokenizer
-    codec.decoder = decoders.Sequence([decoders.Replace(hf.Regex("^##"), ""), decoders.ByteLevel()])
-    return codec
-
-
-def _unigram_codec(texts: Iterable[str], size: int) -> hf.Tokenizer:
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words, parts = pre_tokenizers.ByteLevel(add_prefix_space=False), pre_tokenizers.FixedLength(length=MAX_WORD_BYTES)
-    cut = pre_tokenizers.Sequence([words, parts])
-    trained = hf.Tokenizer(models.Unigram())
-    trained.pre_tokenizer = cut
-    counts = Counter[str]()
-
-    def count_words() -> Iterator[str]:
-        for text in map(_shorten_words, texts):
-            counts.update(word for word, _ in cut.pre_tokenize_str(text))
-            yield text
-
-    trainer = trainers.UnigramTrainer(vocab_size=size - len(SPECIALS), initial_alphabet=alphabet, show_progress=False)
-    trained.train_from_iterator(count_words(), trainer)
-    # The library's probabilities differ a little in each call, and equal texts must give equal vocabularies. With equal
-    # probabilities, a word first has as few subwords as possible.
-    learned = sorted({*trained.get_vocab()} - {*alphabet}, key=lambda entry: (-len(entry), entry))
-    entries = dict.fromkeys((*alphabet, *learned[: size - MIN_VOCABULARY["unigram"]]), -1.0)
-    for _ in range(NUM_ESTIMATES):
-        model, used = _unigram_model(entries), Counter[str]()
-        for word, count in counts.items():
-            for token in model.tokenize(word):
-                used[token.value] += count
-        entries = {entry: math.log((used[entry] + 0.5) / (used.total() + 1)) for entry in entries}
-    codec = hf.Tokenizer(_unigram_model(entries))
-    codec.pre_tokenizer = cut
-    codec.decoder = decoders.ByteLevel()
-    return codec
-
-
-def _unigram_model(entries: Mapping[str, float]) -> models.Unigram:
-    """Create a model from the log-probability of each entry. The special entries get the first ids."""
-    specials = [(name, 0.0) for name in SPECIALS]
-    ranked = sorted(entries.items(), key=lambda entry: (-entry[1], entry[0]))
-    return models.Unigram([*specials, *ranked], unk_id=UNK)
-
-
-def _shorten_words(text: str) -> str:
-    """Prepend a space, and shorten words to `MAX_WORD_BYTES` characters, because longer words take minutes to learn."""
-    return " " + re.sub(rf"(\S{{{MAX_WORD_BYTES}}})\S+", r"\1", text)
-
-
-def _character_codec(texts: Iterable[str], size: int) -> hf.Tokenizer:
-    byte_names = [f"<0x{byte:02X}>" for byte in range(256)]
-    counts: dict[str, int] = {" ": 0}
-    for text in texts:
-        for character in text:
-            counts[character] = counts.get(character, 0) + 1
-    by_frequency = sorted(counts, key=lambda character: (-counts[character], character))
-    characters = by_frequency[: size - 260]
-    codec = hf.Tokenizer(models.BPE(_with_specials((*byte_names, *characters)), [], byte_fallback=True))
-    codec.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
-    return codec
-
-
-def _word_codec(texts: Iterable[str], size: int, *, lowercase: bool) -> hf.Tokenizer:
-    trained = hf.Tokenizer(models.WordLevel(unk_token=SPECIALS[UNK]))
-    trained.pre_tokenizer = pre_tokenizers.Whitespace()
-    if lowercase:
-        trained.normalizer = normalizers.Lowercase()
-    trained.train_from_iterator(
-        texts, trainers.WordLevelTrainer(vocab_size=size - len(SPECIALS), show_progress=False, special_tokens=[])
-    )
-    learned = trained.get_vocab()
-    words = sorted(learned, key=lambda word: learned[word])
-    codec = hf.Tokenizer(models.WordLevel(_with_specials(words), unk_token=SPECIALS[UNK]))
-    codec.pre_tokenizer = trained.pre_tokenizer
-    if lowercase:
-        codec.normalizer = normalizers.Lowercase()
-    return codec

@@ -13,7 +13,8 @@ from unifier_tokenizers.dropout import Dropout
 from unifier_tokenizers.errors import InputError, check_choice, check_fraction
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
 from unifier_tokenizers.shares import drawn_shape, own_rows
-from unifier_tokenizers.text import PAD, WORD_START, MarkedText, Vocabulary, embed_vocabulary
+from unifier_tokenizers.subwords import PAD
+from unifier_tokenizers.text import WORD_START, MarkedText, Vocabulary, embed_vocabulary
 from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import Units
 

@@ -15,7 +15,7 @@ from unifier.network import TaskModules
 from unifier.nn.attention import Attention
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import PretrainedTextTokenizer, SubwordTokenizer, Tokens, Units, WordTokenizer
-from unifier_tokenizers.text import EOS
+from unifier_tokenizers.subwords import EOS
 
 HEAD_PARTS = ("trunk", "decoder", "cross")
 """The parts of a model with attention heads. `AttentionHead` explains the parts."""

@@ -16,7 +16,7 @@ from unifier.data.encoding import EncodedSplit
 from unifier.heads.head import IGNORE_INDEX
 from unifier_tokenizers import NO_POSITION, InputError, Vocabulary
 from unifier_tokenizers.errors import check_fraction
-from unifier_tokenizers.text import EOS, MAX_WORD_BYTES, PAD
+from unifier_tokenizers.subwords import EOS, MAX_WORD_BYTES, PAD
 
 SegmentedWord = tuple[int, ...]
 """The ids of a word's subwords."""

@@ -14,7 +14,7 @@ from unifier.data.text_files import open_decompressed
 from unifier.datasets.class_folders import task_name
 from unifier.datasets.plain_text import WIKI_FILE
 from unifier_tokenizers import InputError, TextPiece, Vocabulary
-from unifier_tokenizers.text import BOS
+from unifier_tokenizers.subwords import BOS
 
 SHAKESPEARE_HOME = (
     "https://raw.githubusercontent.com/karpathy/char-rnn/6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e/data/tinyshakespeare/"

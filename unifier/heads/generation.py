@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from unifier_tokenizers import InputError
-from unifier_tokenizers.text import BOS, EOS
+from unifier_tokenizers.subwords import BOS, EOS
 
 TOPK_STRIPE = 64
 """The number of neighboring scores in a stripe. `topk` first computes the maximum of each stripe."""

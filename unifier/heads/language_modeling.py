@@ -15,7 +15,7 @@ from unifier.nn.linear import linear, prepacked_linear
 from unifier.nn.precision import to_compute_dtype
 from unifier_tokenizers import InputError, Tokens, Vocabulary
 from unifier_tokenizers.errors import check_fraction
-from unifier_tokenizers.text import BOS, EOS, PAD, UNK
+from unifier_tokenizers.subwords import BOS, EOS, PAD, UNK
 
 TOP_TOKENS = 5
 """The number of likeliest next tokens in the answer for a text."""

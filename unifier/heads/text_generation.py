@@ -25,7 +25,7 @@ from unifier.nn.linear import linear, prepacked_linear
 from unifier.nn.precision import to_compute_dtype
 from unifier_tokenizers import InputError, Tokens, Vocabulary
 from unifier_tokenizers.errors import check_choice, check_fraction
-from unifier_tokenizers.text import BOS, EOS, PAD
+from unifier_tokenizers.subwords import BOS, EOS, PAD
 
 Length = TypeVar("Length", int, Tensor)
 

@@ -13,7 +13,7 @@ from unifier.nn.precision import LayerNorm, to_compute_dtype
 from unifier.trunks.transformer import default_heads
 from unifier.trunks.trunk import check_depth
 from unifier_tokenizers import Dropout, PositionalEncoding, Tokens, Vocabulary
-from unifier_tokenizers.text import BOS
+from unifier_tokenizers.subwords import BOS
 
 
 @final

@@ -14,7 +14,7 @@ from unifier.heads.head import IGNORE_INDEX, Head
 from unifier.heads.masked_language_modeling import Candidate
 from unifier.heads.summed_metrics import percent
 from unifier_tokenizers import InputError, Tokens, Vocabulary
-from unifier_tokenizers.text import UNK
+from unifier_tokenizers.subwords import UNK
 
 NUM_NEAREST = 10
 """The number of nearest words in a prediction."""

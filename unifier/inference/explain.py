@@ -28,7 +28,7 @@ from unifier_tokenizers import (
     pad_columns,
 )
 from unifier_tokenizers.audio import AudioTokenizer
-from unifier_tokenizers.text import BOS, EOS
+from unifier_tokenizers.subwords import BOS, EOS
 
 MAX_EXPLAINED_TOKENS = 1024
 """Maximum number of tokens of an input whose attention is computed. The weights of a layer are quadratic in memory."""

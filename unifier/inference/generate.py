@@ -15,7 +15,7 @@ from unifier.heads.generation import token_sampler
 from unifier.heads.language_modeling import LanguageModelingHead
 from unifier.inference.model import Model
 from unifier_tokenizers import InputError, MarkedText, SubwordTokenizer, Vocabulary
-from unifier_tokenizers.text import BOS, EOS, UNK
+from unifier_tokenizers.subwords import BOS, EOS, UNK
 
 BYTE_ENTRY = re.compile(r"<0x[0-9A-F]{2}>")
 """The name of a byte in a vocabulary of characters. Bytes encode the characters that the vocabulary lacks."""

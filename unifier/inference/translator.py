@@ -15,7 +15,7 @@ from unifier.heads.text_generation import AttentiveTextHead, TextGenerationHead
 from unifier.inference.explain import TokenStep, token_steps
 from unifier.inference.model import Model, load
 from unifier_tokenizers import InputError, SubwordTokenizer, TextPiece, Tokens, Units, pad_columns
-from unifier_tokenizers.text import EOS
+from unifier_tokenizers.subwords import EOS
 
 SearchFn = Callable[[TextGenerationHead, Tokens, Sequence[int]], list[list[Hypothesis]]]
 """A function that searches the best texts of each example, given the head, the trunk's tokens and B example indices."""

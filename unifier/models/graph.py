@@ -46,7 +46,7 @@ from unifier_tokenizers import (
 )
 from unifier_tokenizers.errors import one_line
 from unifier_tokenizers.piano_roll import LOWEST_NOTE, NUM_NOTES
-from unifier_tokenizers.text import BOS, PAD
+from unifier_tokenizers.subwords import BOS, PAD
 
 UNIT_NAMES = ("values", "positions", "mask")
 """The inputs of the first graph: encoded units, as in `Batch`."""

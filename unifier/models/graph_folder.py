@@ -26,7 +26,7 @@ from unifier.network import Network
 from unifier_tokenizers import InputError, Mixture, Tokenizer
 from unifier_tokenizers.configurable import StoredFile
 from unifier_tokenizers.errors import check_choice
-from unifier_tokenizers.text import BOS, EOS
+from unifier_tokenizers.subwords import BOS, EOS
 
 GraphFormat = Literal["torch", "onnx"]
 

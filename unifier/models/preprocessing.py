@@ -31,7 +31,7 @@ from unifier_tokenizers.normalization import SpectrogramNorm
 from unifier_tokenizers.piano_roll import LOWEST_NOTE, NUM_NOTES
 from unifier_tokenizers.positions import PositionalEncoding
 from unifier_tokenizers.samples import NUM_CODES
-from unifier_tokenizers.text import BOS, EOS, PAD, UNK
+from unifier_tokenizers.subwords import BOS, EOS, PAD, UNK
 from unifier_tokenizers.voices import BEGIN_PIECE, REST
 from unifier_tokenizers.words import MAX_PIECES, UNITS
 

@@ -27,7 +27,7 @@ from unifier_tokenizers.mixture import HEADER, MIXED_DTYPES
 from unifier_tokenizers.piano_roll import LOWEST_NOTE, NUM_NOTES
 from unifier_tokenizers.positions import PositionalEncoding
 from unifier_tokenizers.samples import NUM_CODES
-from unifier_tokenizers.text import BOS, EOS, PAD, UNK
+from unifier_tokenizers.subwords import BOS, EOS, PAD, UNK
 from unifier_tokenizers.voices import BEGIN_PIECE, REST
 
 

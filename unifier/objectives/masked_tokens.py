@@ -13,7 +13,7 @@ from unifier.heads.head import IGNORE_INDEX
 from unifier.heads.masked_language_modeling import find_mask
 from unifier_tokenizers import InputError, Units, Vocabulary
 from unifier_tokenizers.errors import check_share
-from unifier_tokenizers.text import PAD
+from unifier_tokenizers.subwords import PAD
 from unifier_tokenizers.words import MAX_PIECES
 
 

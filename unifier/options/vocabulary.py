@@ -18,7 +18,7 @@ from unifier_tokenizers import (
     Vocabulary,
     WordTokenizer,
 )
-from unifier_tokenizers.text import Level
+from unifier_tokenizers.subwords import Level
 
 MAX_VOCABULARY_TEXTS = 1_000_000
 """The largest number of examples from which a vocabulary is learned.

@@ -28,7 +28,7 @@ from unifier_tokenizers import (
     Units,
 )
 from unifier_tokenizers.audio import AudioTokenizer
-from unifier_tokenizers.text import EOS
+from unifier_tokenizers.subwords import EOS
 
 MAX_HEAD_TOKENS = 256
 """Maximum number of tokens of an input whose attention heads are drawn one by one."""

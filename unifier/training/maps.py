@@ -17,7 +17,7 @@ from unifier.files import write_json
 from unifier.training.probe import MAX_EXAMPLES, REPRESENTATIONS_FILE
 from unifier.training.render import THUMBNAIL, describe_target, render_input, shorten
 from unifier_tokenizers import SubwordTokenizer
-from unifier_tokenizers.text import EOS
+from unifier_tokenizers.subwords import EOS
 
 MAX_TOKENS = 250
 """Maximum number of subwords on a map: the most frequent subwords of the validation examples."""
