@@ -9,7 +9,7 @@ import pytest
 from tests.heads.test_word_vectors import make_network
 from unifier.analysis.attention_heads import AttentionHead
 from unifier.cli import main
-from unifier.inference.heads import HeadEffect, carrier, judge
+from unifier.inference.heads import HeadEffect, carrier, describe_carrier, judge
 from unifier.models.folder import StoredModel, write_model
 
 
@@ -24,6 +24,13 @@ def test_carrier_is_the_head_with_the_largest_loss() -> None:
     found = carrier(effects, "gender")
     assert found is effects[2]
     assert carrier(effects, "number") is None
+
+
+def test_description_counts_the_judged_words() -> None:
+    effects = [make_effect(None, 1), make_effect(1, 20)]
+    assert "head trunk 1.1 (40 judged words" in describe_carrier(effects, "gender")
+    assert "0 judged words" in describe_carrier(effects, "number")
+    assert "40 judged words" in describe_carrier([make_effect(None, 1), make_effect(1, 3)], "gender")
 
 
 def test_carrier_is_none_if_the_losses_are_random() -> None:

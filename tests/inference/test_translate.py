@@ -218,7 +218,7 @@ def test_command_reads_gzip_and_writes_alignments(
             np.testing.assert_allclose(np.sum(layer["heads"], -1), 1, atol=0.01)
     for table in re.findall(r"<table>.*?</table>", html, flags=re.DOTALL):
         columns = re.findall(r"<th scope=col>(.*?)</th>", table)
-        assert columns[-1] == "&lt;eos&gt;"
+        assert columns[-1] == "(end)"
         for row in re.findall(r"<tr><th scope=row>.*?</tr>", table):
             shares = [float(share) for share in re.findall(r'→ [^"]*?: ([\d.]+)"', row)]
             assert len(shares) == len(columns)

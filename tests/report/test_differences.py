@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.report.conftest import Row, make_row
+from tests.report.conftest import JOINT, Row, make_row
 from tests.report.test_example_tests import scored_row, write_predictions
 from unifier.report.conditions import group_conditions
 from unifier.report.differences import MAX_LISTED_CONDITIONS, difference_tables
@@ -90,3 +90,17 @@ def test_table_needs_some_conditions(count: int) -> None:
 def test_score_of_other_data_has_no_difference(tmp_path: Path) -> None:
     rows = [scored_row(tmp_path / str(k), np.arange(4.0) % 2, varied={"data": k}) for k in (0, 1)]
     assert tables(rows) == {}
+
+
+def test_joint_conditions_have_a_table_of_their_own() -> None:
+    rows = [
+        make_row(score=70 + 5 * experts + gain, seed=seed, varied={"experts": experts}, **mode)
+        for mode, gain in (({}, 10), (JOINT, 0))
+        for experts in (1, 4)
+        for seed in (0, 1)
+    ]
+    found = tables(rows)
+    assert len(found) == 2
+    (joint,) = (lines for title, lines in found.items() if title.endswith("joint, experts=1"))
+    assert [line["condition"] for line in joint] == ["joint, experts=1", "joint, experts=4"]
+    assert joint[1]["difference"].startswith("+15")

@@ -246,6 +246,19 @@ def test_alignments_of_each_condition_are_shown(tmp_path: Path) -> None:
     assert text.count("25 %") == 2
 
 
+def test_heads_are_shown_of_the_best_condition_with_attention_heads(tmp_path: Path) -> None:
+    rows = [make_row("en-fr", 60.0 + k, varied={"rung": rung}) for k, rung in enumerate(("transformer", "gru"))]
+    folder = make_comparison(tmp_path, rows)
+    run = folder / json.loads((folder / "comparison.json").read_text())["rows"][0]["folder"]
+    shutil.copy(next((run / "figures").glob("attention-en-fr-*.svg")), run / "figures" / "attention-en-fr-heads.svg")
+    layer = {"name": "trunk 1", "queries": ["a"], "keys": ["a"], "heads": [[[1.0]]]}
+    content = {"en-fr": {"unit": "words", "layers": [], "heads": [layer]}}
+    (run / "attention.json").write_text(json.dumps(content))
+    text = write_page(folder).read_text()
+    assert text.count("data-layers=") == 1
+    assert text.count("<figcaption>en-fr: rung=transformer") == 2, "the attention map, and all heads"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [2, page_module.MAX_MAPPED_CONDITIONS + 1])
 def test_few_conditions_have_an_attention_map_each(count: int, tmp_path: Path) -> None:

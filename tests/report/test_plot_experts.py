@@ -50,6 +50,14 @@ def test_tasks_of_one_trunk_have_one_figure_with_a_row_per_layer_and_task(writer
     text = svg_text(figure.path)
     assert all(f"layer {layer}, {task}" in text for layer in (1, 2) for task in first)
     assert "expert 3 of layer 1" in figure.note
+    assert "2 of 2 runs" in figure.note
+
+
+def test_expert_without_tokens_in_a_later_run_is_counted_but_not_named(writer: FigureWriter, tmp_path: Path) -> None:
+    rows = joint_runs(tmp_path, [{"digits": [[9, 1]], "music": [[0, 20]]}, {"digits": [[9, 0]], "music": [[20, 0]]}])
+    (figure,) = draw_experts(group_conditions(rows), writer)
+    assert "1 of 2 runs" in figure.note
+    assert "expert 2" not in figure.note
 
 
 @pytest.mark.parametrize("entry", [[], [[]], [[1, -2]], [[1], [2, 3]], "much", [[1, 2, 3]]])

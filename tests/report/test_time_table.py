@@ -28,14 +28,14 @@ def test_time_is_that_of_the_first_validation_with_the_common_score(tmp_path: Pa
     for row, seconds in ((fast, 1.5), (slow, 4.0)):
         row["result"]["speed"] = {"test_seconds": seconds}
     table = tables_of(tmp_path, [fast, slow], [[50, 80, 90, 88], [20, 30, 40, 75]])["digits"]
-    assert [[*line.values()][1] for line in table] == ["2", "4"]
+    assert [[*line.values()][1] for line in table] == ["2.0", "4.0"]
     assert [line["seconds of the test"] for line in table] == ["1.5", "4.0"]
 
 
 def test_errors_are_reached_from_above(tmp_path: Path) -> None:
     rows = [make_row(), make_row(varied={"rung": "lstm"})]
     table = tables_of(tmp_path, rows, [[50, 20, 10, 12], [80, 70, 60, 25]], "error")["digits"]
-    assert [[*line.values()][1] for line in table] == ["2", "4"]
+    assert [[*line.values()][1] for line in table] == ["2.0", "4.0"]
 
 
 def test_one_condition_has_no_table(tmp_path: Path) -> None:
@@ -46,5 +46,5 @@ def test_seconds_of_a_joint_run_are_the_share_of_the_task(tmp_path: Path) -> Non
     rows = [make_row(), make_row(**JOINT)]
     rows[1]["result"]["budget"] = {**rows[1]["result"]["budget"], "seconds": 40.0}
     table = tables_of(tmp_path, rows, [[50, 80], [*[20.0] * 7, 80]])["digits"]
-    assert [[*line.values()][1] for line in table] == ["2", "2"]
+    assert [[*line.values()][1] for line in table] == ["2.0", "2.0"]
     assert table[1]["seconds of the test"] == "–"

@@ -17,10 +17,23 @@ def test_draw_head_lines_draws_a_line_per_large_weight(tmp_path: Path) -> None:
     assert (tmp_path / "a.svg").read_text().count("stroke-linecap: round") == 5
 
 
-def test_draw_head_matrices_scales_each_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[Any] = []
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Collect the arrays that are drawn."""
+    arrays: list[Any] = []
     own = matplotlib.axes.Axes.imshow
-    monkeypatch.setattr("matplotlib.axes.Axes.imshow", lambda *a, **k: (drawn.append(a[1]), own(*a, **k))[1])  # pyright: ignore
+    monkeypatch.setattr("matplotlib.axes.Axes.imshow", lambda *a, **k: (arrays.append(a[1]), own(*a, **k))[1])  # pyright: ignore
+    return arrays
+
+
+def test_first_token_of_a_decoder_does_not_make_the_other_cells_pale(tmp_path: Path, drawn: list[Any]) -> None:
+    weights = np.tril(np.full((20, 20), 0.1))
+    weights[0, 0] = 1
+    draw_head_matrices(tmp_path / "a.svg", [LayerAttention("decoder", 1, [], [], weights[None])])
+    np.testing.assert_allclose(drawn[0][:20, :20], np.tril(np.ones((20, 20))))
+
+
+def test_draw_head_matrices_scales_each_head(tmp_path: Path, drawn: list[Any]) -> None:
     weights = np.random.default_rng(3).random((MAX_HEADS + 3, 2, 3))
     draw_head_matrices(tmp_path / "a.svg", [LayerAttention("trunk", k, [], [], weights / k) for k in (1, 2)])
     assert f"the first {MAX_HEADS} of {MAX_HEADS + 3} heads" in (tmp_path / "a.svg").read_text()

@@ -16,6 +16,7 @@ from unifier.datasets.grammar import GrammarPairs
 from unifier.datasets.grammar_agreement import Category, agreement
 from unifier.experiment import Task
 from unifier.inference.model import Model
+from unifier.report.estimates import count_noun
 from unifier_tokenizers import InputError
 
 SIGNIFICANCE = 0.05
@@ -141,11 +142,17 @@ def carrier(effects: Sequence[HeadEffect], category: Category) -> HeadEffect | N
 
 def describe_carrier(effects: Sequence[HeadEffect], category: Category) -> str:
     """Return a sentence about the head without which the agreement is worst, if any head has an effect."""
+    whole, *heads = effects
+    words = count_noun(len(whole.agreement[category]), "judged word")
+    if not whole.agreement[category]:
+        return f"{category}: {words}, so no head is compared; give more examples, or a model that translates better"
     if (found := carrier(effects, category)) is None:
-        return f"{category}: no head is needed for the agreement (p > {SIGNIFICANCE} for all {len(effects) - 1} heads)"
-    before, after = effects[0].percent(category), found.percent(category)
-    p_value = found.p_value(effects[0], category) * (len(effects) - 1)
-    return f"{category}: head {found.head} ({before:.1f} % correct, {after:.1f} % without the head, p = {p_value:.1g})"
+        over = count_noun(len(heads), "head")
+        return f"{category}: no significant effect on the agreement ({words}, p > {SIGNIFICANCE} for {over})"
+    before, after = whole.percent(category), found.percent(category)
+    p_value = found.p_value(whole, category) * len(heads)
+    scores = f"{before:.1f} % correct, {after:.1f} % without the head"
+    return f"{category}: head {found.head} ({words}, {scores}, p = {p_value:.1g})"
 
 
 def to_rows(effects: Sequence[HeadEffect]) -> list[dict[str, Any]]:

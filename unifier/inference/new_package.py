@@ -130,8 +130,8 @@ py-modules = ["NAME"]
 """
 
 README = """`NAME` is a KIND for unifier, in the class `CLASS` of NAME.py. `unifier list GROUP` prints its name.
-Install the package with `pip install --editable .` in this folder.
-Test the package with `python -m pytest`, after every change.
+In this folder, install the package with `pip install --editable .`, and test every change with `python -m pytest`.
+In the file of an experiment, write `from NAME import CLASS`, and give the KIND to a `uf.Task`.
 """
 
 
@@ -149,7 +149,9 @@ def write_package(kind: PartKind, name: str, folder: Path = Path()) -> Path:
         InputError: The name is no identifier of Python, or something with this name already exists.
     """
     check_choice("kind", kind, get_args(PartKind))
-    if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name) or name.startswith("_"):
+    if keyword.iskeyword(name):
+        raise InputError(f"{name!r} is a keyword of Python: choose another name, such as my_{kind}")
+    if not name.isidentifier() or not name.isascii() or name.startswith("_"):
         raise InputError(f"{name!r} is no name of a package: use letters, digits and underscores, such as my_{kind}")
     if (path := folder / name).exists():
         raise InputError(f"{path} already exists: choose another name, or remove it")

@@ -22,7 +22,7 @@ from unifier.inference.explain import explain_heads
 from unifier.inference.stream import MAX_LENGTH_RATIO, round_probability
 from unifier.inference.translator import Alignment, Translation, Translator
 from unifier.report.content_policy import add_policy
-from unifier.report.head_lines import LayerLines, head_lines_code, render_head_lines
+from unifier.report.head_lines import LayerLines, head_lines_code, render_head_lines, visible_token
 from unifier_tokenizers import InputError, Tokens, Units
 from unifier_tokenizers.errors import check_choice, one_line
 
@@ -63,8 +63,8 @@ td { width: 1.6rem; height: 1.6rem; border: 1px solid color-mix(in srgb, CanvasT
 </style>
 <h1>Alignments</h1>
 <p>Each row is a token of a translation, each column a token of its source. A stronger color means more attention.
-Each row sums to 1. Point at a cell to read its weight. Below, choose a layer and a head of the encoder (trunk), of the
-decoder, or between decoder and encoder (cross).</p>
+Each row sums to 1. Point at a cell to read its weight. Below a short line, choose a layer and a head of the encoder
+(trunk), of the decoder, or between decoder and encoder (cross).</p>
 """
 
 
@@ -147,18 +147,18 @@ class AlignmentPage:
 
         Rows of the matrix are tokens of the target, and columns are tokens of the source.
         """
-        source, target, weights = alignment
-        header = "".join(f"<th scope=col>{escape(printable(token))}</th>" for token in source)
+        source, target = ([printable(visible_token(token)) for token in tokens] for tokens in alignment[:2])
+        header = "".join(f"<th scope=col>{escape(token)}</th>" for token in source)
         self._file.write(
             f"<div><table><caption>line {number}</caption><thead><tr><td></td>{header}</tr></thead><tbody>\n"
         )
-        for token, row in zip(target, weights, strict=True):
+        for token, row in zip(target, alignment[2], strict=True):
             cells = "".join(
-                f'<td title="{escape(printable(f"{token} → {source_token}: {weight:.2f}"))}" style="background:'
+                f'<td title="{escape(f"{token} → {source_token}: {weight:.2f}")}" style="background:'
                 f'color-mix(in srgb, #1f6f8b {100 * weight:.0f}%, Canvas)"></td>'
                 for source_token, weight in zip(source, row, strict=True)
             )
-            self._file.write(f"<tr><th scope=row>{escape(printable(token))}</th>{cells}</tr>\n")
+            self._file.write(f"<tr><th scope=row>{escape(token)}</th>{cells}</tr>\n")
         self._file.write(f"</tbody></table></div>\n{render_head_lines([asdict(layer) for layer in layers])}")
 
     def __enter__(self) -> "AlignmentPage":

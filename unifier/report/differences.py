@@ -13,7 +13,9 @@ MAX_LISTED_CONDITIONS = 12
 
 
 def difference_tables(conditions: Sequence[Condition]) -> dict[str, ReportTable]:
-    """Return a table for each task with 2 to `MAX_LISTED_CONDITIONS` solo conditions on the same test data.
+    """Return a table for each task with 2 to `MAX_LISTED_CONDITIONS` conditions on the same test data.
+
+    All conditions of a table are solo, or all are joint.
 
     The baseline of a table is its first condition, which has the first value of each varied setting. A row has the
     score of a condition, and its difference from the baseline. If the targets belong to groups, such as languages,
@@ -21,8 +23,9 @@ def difference_tables(conditions: Sequence[Condition]) -> dict[str, ReportTable]
     """
     groups: dict[tuple[str, ...], list[Condition]] = {}
     for condition in conditions:
-        if condition.has(mode="solo", start=None, trainable="all") and "share" not in condition.varied:
-            groups.setdefault((*condition.experiment_task, *condition.test_setup), []).append(condition)
+        mode = condition.rows[0]["mode"]
+        if mode != "transfer" and condition.has(start=None, trainable="all") and "share" not in condition.varied:
+            groups.setdefault((mode, *condition.experiment_task, *condition.test_setup), []).append(condition)
     tables: dict[str, ReportTable] = {}
     for group in groups.values():
         if 2 <= len(group) <= MAX_LISTED_CONDITIONS and (rows := _difference_rows(group[0], group[1:])):

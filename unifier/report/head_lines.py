@@ -23,6 +23,11 @@ class LayerLines:
     """The weights (heads, queries, keys)."""
 
 
+def visible_token(token: str) -> str:
+    """Return the text of a token on a page. The script of the element has the same rule."""
+    return "(end)" if token in ("</s>", "<eos>") else token or "␣"
+
+
 def head_lines_code() -> str:
     """Return the style and the script of the element, which a page needs once."""
     return Path(__file__).with_name("head_lines.html").read_text(encoding="utf-8")

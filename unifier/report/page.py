@@ -226,10 +226,10 @@ def _render_page(folder: Path, results: Results, describe_problems: Callable[[],
             figures[figure.section].append(PageFigure(source, figure.alt, figure.note))
     figures["reconstruction"] = _task_figures("reconstruction", sample_rows, budget)
     figures["forecast"] = _task_figures("forecast", sample_rows, budget)
-    caveat = pretraining_caveat(results.rows)
+    caveat, head_rows = pretraining_caveat(results.rows), _head_rows(conditions, sample_rows)
     figures["attention"] = [
         figure._replace(caption=". ".join(filter(None, (figure.caption, caveat))))
-        for figure in _attention_figures(conditions, sample_rows, budget)
+        for figure in _attention_figures(conditions, sample_rows, head_rows, budget)
     ]
     figures["tokenizers"] = _tokenizer_figures(sample_rows, budget)
     rest = slice(NUM_FIRST_SAMPLES, MAX_SAMPLES)
@@ -238,7 +238,7 @@ def _render_page(folder: Path, results: Results, describe_problems: Callable[[],
     more_samples = {task: _read_samples(sample_rows[task], task, rest, budget) for task in samples}
     heads = {
         f"{task}: {_draw_name(row)}": element
-        for task, row in sample_rows.items()
+        for task, row in head_rows.items()
         if (element := budget.take(_read_heads(row, task)))
     }
     maps = [one for task, row in sample_rows.items() for one in read_maps(row["folder"], task, budget.take)]
@@ -410,7 +410,10 @@ def _task_figures(kind: str, sample_rows: Mapping[str, ResultRow], budget: PageB
 
 
 def _attention_figures(
-    conditions: Sequence[Condition], sample_rows: Mapping[str, ResultRow], budget: PageBudget
+    conditions: Sequence[Condition],
+    sample_rows: Mapping[str, ResultRow],
+    head_rows: Mapping[str, ResultRow],
+    budget: PageBudget,
 ) -> list[PageFigure]:
     """Return the attention maps of each task's selected run, and maps of the first run of some other conditions.
 
@@ -430,6 +433,8 @@ def _attention_figures(
                 paths = paths if is_sample else paths[:1]
             else:
                 paths = list[Path]()
+            if row is head_rows.get(condition.task) and not is_sample:
+                paths += _head_figure(row, condition.task)
             if row is condition.rows[0] and row["folder"]:
                 paths += find_files(row["folder"] / "figures", f"reference-{glob.escape(condition.task)}-*.svg")
             if paths:
@@ -440,6 +445,24 @@ def _attention_figures(
                     if (svg := _read_svg(path)) and (source := budget.take_svg(svg))
                 ]
     return figures
+
+
+def _head_rows(conditions: Sequence[Condition], sample_rows: Mapping[str, ResultRow]) -> dict[str, ResultRow]:
+    """Select a run of each task for the figures of attention heads.
+
+    This is the selected run, or else the first run of the best condition whose model has attention heads.
+    """
+    rows: dict[str, ResultRow] = {}
+    for task, row in sample_rows.items():
+        others = (condition.rows[0] for condition in by_priority(conditions) if condition.task == task)
+        if found := next((each for each in (row, *others) if _head_figure(each, task)), None):
+            rows[task] = found
+    return rows
+
+
+def _head_figure(row: ResultRow, task: str) -> list[Path]:
+    """Return the path of a run's figure with all attention heads, or no path."""
+    return find_files(row["folder"] / "figures", f"attention-{glob.escape(task)}-heads.svg") if row["folder"] else []
 
 
 def _read_heads(row: ResultRow, task: str) -> str:

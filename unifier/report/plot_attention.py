@@ -246,7 +246,12 @@ def draw_over_audio(
 
 
 def draw_over_text(
-    path: Path, tokens: Sequence[str], words: Sequence[int], received: NDArray[np.floating], title: str
+    path: Path,
+    tokens: Sequence[str],
+    words: Sequence[int],
+    received: NDArray[np.floating],
+    title: str,
+    bold_word: int | None = None,
 ) -> None:
     """Draw a text in lines. The bar below each token is the attention that the token receives.
 
@@ -256,6 +261,7 @@ def draw_over_text(
         words: The word index of each token. The tokens of a word are drawn without a gap.
         received: Attention per token (N,), relative to uniform attention.
         title: The title of the figure.
+        bold_word: The index of a word in bold letters.
     """
     places, line, cell = list[tuple[int, int, int]](), 0, 0
     for token, word, previous in zip(tokens, words, (-1, *words), strict=False):
@@ -270,8 +276,9 @@ def draw_over_text(
     heights = uniform * received
     with drawing(path, max(CHARACTER * columns, 3) + 0.9, LINE * (line + 1) + 0.7) as figure:
         axes = figure.add_subplot()
-        for token, height, (row, left, width) in zip(tokens, heights.tolist(), places, strict=True):
-            axes.text(left + width / 2, row, token, ha="center", va="center", family="monospace", fontsize=10)
+        for token, word, height, (row, left, width) in zip(tokens, words, heights.tolist(), places, strict=True):
+            text = axes.text(left + width / 2, row, token, ha="center", va="center", family="monospace", fontsize=10)
+            text.set_fontweight("bold" if word == bold_word else "normal")
             axes.add_patch(Rectangle((left + 0.05, row + 0.7 - height), width - 0.1, height, color=ORANGE, linewidth=0))
         for row in range(line + 1):
             axes.plot([0, columns], [row + 0.7 - uniform] * 2, color=GRAY, linewidth=0.8, linestyle=":")

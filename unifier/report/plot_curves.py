@@ -17,6 +17,7 @@ from unifier.report.plot_style import (
     FigureWriter,
     LineEnd,
     SavedFigure,
+    axis_label,
     create_panel,
     fade,
     label_ends,
@@ -201,7 +202,7 @@ def _draw_scores(
         axes.plot(curve.x, curve.mean, style, marker=point_marker(curve.x), color=color, zorder=3 - k / 100)
         ends.append(LineEnd(curve.mean[-1], condition.label if task else condition.task, color))
     metric = "normalized score" if normalized else conditions[0].title if task else "score"
-    axes.set(title=task or "all tasks", xlabel=COST_AXES[axis], ylabel=f"validation {metric}")
+    axes.set(title=task or "all tasks", xlabel=COST_AXES[axis], ylabel=axis_label(f"validation {metric}"))
     _set_cost_ticks(axes, axis)
     if len(curves) > 1:
         label_ends(axes, ends)

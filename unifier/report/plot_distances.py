@@ -14,7 +14,15 @@ from unifier.report.conditions import Condition, row_score_range
 from unifier.report.estimates import Estimate, estimate, format_number, join_nonempty, plus_minus
 from unifier.report.plot_curves import describe_selection, line_styles, select_conditions
 from unifier.report.plot_scores import MAX_CONDITIONS, bar_lengths, score_limits
-from unifier.report.plot_style import FigureWriter, LineEnd, SavedFigure, create_panel, label_ends, plot_intervals
+from unifier.report.plot_style import (
+    FigureWriter,
+    LineEnd,
+    SavedFigure,
+    axis_label,
+    create_panel,
+    label_ends,
+    plot_intervals,
+)
 from unifier.report.schema import DistancesEntry, add_problem, read_entry
 
 MIN_DISTANCES = 3
@@ -168,7 +176,7 @@ def _draw_distances(
             axes.plot(n, curve.decay.predict(n), style, color=color, alpha=0.6, linewidth=1.4)
         ends.append(LineEnd(means[-1], condition.label, color))
     ticks = sorted({distance for curve in curves.values() for distance in curve.distances})
-    axes.set(xscale="log", title=task, xlabel="words from the noun to the pronoun", ylabel=f"test {metric}")
+    axes.set(xscale="log", title=task, xlabel="words from the noun to the pronoun", ylabel=axis_label(f"test {metric}"))
     axes.set_xticks(ticks, [f"{distance:g}" for distance in ticks])
     axes.xaxis.set_minor_formatter(NullFormatter())
     label_ends(axes, ends)
@@ -206,7 +214,7 @@ def _describe_decay(condition: Condition, curve: DistanceCurve) -> str:
     """Return the fitted decay of a condition as text. A half distance beyond the longest distance is not printed."""
     assert curve.decay
     half, longest = curve.decay.half_distance, max(curve.distances)
-    words = f"halved in {format_number(half, 0)} words" if half <= longest else f"not halved in {longest} words"
+    words = f"halved in {format_number(half)} words" if half <= longest else f"not halved in {longest} words"
     rate = f", r = {plus_minus(curve.rate, 2)} per {RATE_WORDS} words" if curve.rate else ""
     return f"{condition.label}: {words}{rate}"
 

@@ -82,7 +82,7 @@ def _draw_trunk(group: Sequence[Condition], runs: Sequence[TaskCounts], writer: 
     axes.set(title=label if len(tasks) > 1 else f"{label}, {tasks[0]}", xlabel="expert")
     differences = [task_difference(_shares(counts)) for counts in runs]
     measured = [value for value in differences if value is not None]
-    lost = list(dict.fromkeys(name for counts in runs for name in unused_experts(counts)))
+    lost, losing = unused_experts(runs[0]), sum(bool(unused_experts(counts)) for counts in runs)
     note = join_nonempty(
         "Share of the tokens of validation examples that each expert gets",
         "The first of several runs" if len(runs) > 1 else "",
@@ -90,6 +90,7 @@ def _draw_trunk(group: Sequence[Condition], runs: Sequence[TaskCounts], writer: 
         if measured
         else "",
         f"No token reaches {', '.join(lost)}" if lost else "",
+        f"{losing} of {len(runs)} runs have an expert that no token reaches" if losing and len(runs) > 1 else "",
         between=". ",
     )
     table: list[dict[str, Any]] = [

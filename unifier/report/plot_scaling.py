@@ -15,6 +15,7 @@ from unifier.report.plot_style import (
     FigureWriter,
     LineEnd,
     SavedFigure,
+    axis_label,
     create_panel,
     label_ends,
     plot_intervals,
@@ -87,7 +88,7 @@ def _draw_sweep(
     figure, axes = create_panel(4.6)
     lengths = [bar_lengths(point.score, score_limits(condition)) for point in points]
     plot_intervals(axes, x, y, writer.colors[task], yerr=np.transpose(lengths))
-    axes.set(xscale="log", title=task, xlabel=cost, ylabel=f"test {condition.title}")
+    axes.set(xscale="log", title=task, xlabel=cost, ylabel=axis_label(f"test {condition.title}"))
     axes.margins(x=0.2)
     _set_cost_ticks(axes, x)
     label_ends(axes, [LineEnd(score, point.label, MUTED, at) for point, at, score in zip(points, x, y, strict=True)])

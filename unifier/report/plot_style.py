@@ -279,6 +279,15 @@ class LineEnd(NamedTuple):
     """
 
 
+MAX_AXIS_LETTERS = 30
+"""Maximum number of letters in a line of the label of a vertical axis."""
+
+
+def axis_label(text: str) -> str:
+    """Return the label of a vertical axis, in several lines if it is longer than the axis."""
+    return textwrap.fill(text, MAX_AXIS_LETTERS)
+
+
 MAX_LABEL_LETTERS = 22
 """Maximum number of letters in a line of a label."""
 

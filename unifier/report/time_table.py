@@ -36,7 +36,7 @@ def time_tables(conditions: Sequence[Condition], logs: Logs | None = None) -> di
             {
                 "condition": condition.label,
                 f"seconds to {title} (validation)": plus_minus(
-                    estimate([_time_of(curve, common) for curve in lines], condition.unit), 0
+                    estimate([_time_of(curve, common) for curve in lines], condition.unit), 1
                 ),
                 "seconds of training": _mean([trained_budget(row)["seconds"] for row in condition.rows], condition),
                 "seconds of the test": _mean([_test_seconds(row) for row in condition.rows], condition),

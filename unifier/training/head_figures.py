@@ -19,6 +19,12 @@ MAX_HEADS = 8
 MIN_WEIGHT = 0.05
 """Smallest weight that is drawn as a line."""
 
+DARKEST = 0.02
+"""Share of the cells with a weight that have the darkest color.
+
+The first token of a decoder attends to itself only. Its weight of 1 would make the other cells too pale.
+"""
+
 PANEL, WORD = 1.5, 0.14
 """Width of a panel, and height of a word, in inches."""
 
@@ -48,7 +54,7 @@ def draw_head_lines(path: Path, layers: Sequence[LayerAttention]) -> None:
 def draw_head_matrices(path: Path, layers: Sequence[LayerAttention]) -> None:
     """Draw the weights of each head as a matrix, whose rows are the tokens that attend.
 
-    The darkest cell of a matrix is the largest weight of the matrix.
+    The darkest cells of a matrix are its largest weights, in the share `DARKEST`.
 
     Args:
         path: The SVG file to write.
@@ -67,7 +73,8 @@ def draw_head_matrices(path: Path, layers: Sequence[LayerAttention]) -> None:
             for row, layer in enumerate(group):
                 for head, weights in enumerate(layer.weights[:MAX_HEADS]):
                     top, left = row * (queries + gap), head * (keys + gap)
-                    joined[top : top + len(weights), left : left + keys] = weights / weights.max()
+                    largest = np.quantile(weights[weights > 0], 1 - DARKEST, method="higher")
+                    joined[top : top + len(weights), left : left + keys] = (weights / largest).clip(max=1)
             axes.imshow(joined, cmap=transparent_colors(BLUE, 1), interpolation="nearest", aspect="auto")
             axes.hlines(np.arange(1, len(group)) * (queries + gap) - (gap + 1) / 2, *axes.get_xlim(), lw=0.5, alpha=0.3)
             axes.vlines(np.arange(1, heads) * (keys + gap) - (gap + 1) / 2, *axes.get_ylim(), lw=0.5, alpha=0.3)

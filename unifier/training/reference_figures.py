@@ -65,7 +65,8 @@ def draw_reference(
         tokenizer.vocabulary.tokens(ids),
         tokenizer.vocabulary.word_ids(ids),
         (received.float().cpu() * len(ids)).numpy(),
-        f"attention of the last word, layer {layer + 1}, head {head + 1}",
+        f"attention of the last word, layer {layer + 1}, head {head + 1}; the referent is bold",
+        referent(int(split.indices[longest[1]])),
     )
     return {"layer": layer, "head": head, "weights": weights.tolist()}
 
