@@ -32,6 +32,7 @@ RANKS = (
     "options analysis",
     "report",
     "config",
+    "figures",
     "training",
     "trials",
     "inference",

@@ -36,10 +36,11 @@ from unifier.heads.hard_attention import HardAttentionHead
 from unifier.heads.masked_language_modeling import MASK
 from unifier.heads.replaced_token_detection import ReplacedTokenDetectionHead
 from unifier.objectives.masked_tokens import MaskedTokens
-from unifier.training.fit import RunContext, fit
+from unifier.training.fit import fit
 from unifier.training.lightning_module import UnifierModule, hash_tensors
 from unifier.training.parallel import start_processes
 from unifier.training.result import Interrupted, Result
+from unifier.training.run_context import RunContext
 from unifier.training.trainer import train_and_test
 from unifier_tokenizers import Tokens
 from unifier_tokenizers.shares import drawn_shape, own_rows

@@ -173,7 +173,8 @@ def run_in_folder(
         # imports a progress bar that warns about missing widgets, which unifier does not use.
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="IProgress not found")
-            from unifier.training.fit import RunContext, fit
+            from unifier.training.fit import fit
+            from unifier.training.run_context import RunContext
         from unifier.training.lightning_options import LightningOptions
         from unifier.training.trackers import check_trackers
         from unifier.trials.runner import compare

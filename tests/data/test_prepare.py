@@ -22,7 +22,7 @@ from unifier.datasets.digits import Digits
 from unifier.datasets.grammar import GrammarPairs
 from unifier.experiment import Experiment, Task, Training
 from unifier.heads.classification import ClassificationHead
-from unifier.training.fit import encode_tasks
+from unifier.training.run_data import encode_tasks
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, Tokenizer, Units
 

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 from unifier import FrameTokenizer, Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer, Vocabulary, WaveformTokenizer
+from unifier.figures.tokenizer_figures import projection_tiles
 from unifier.report.plot_tokenizers import draw_responses, draw_tiles, filter_responses, join_tiles
-from unifier.training.tokenizer_figures import projection_tiles
 
 
 def picture_of(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:

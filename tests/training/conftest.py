@@ -15,7 +15,8 @@ from unifier import ClassificationHead, Experiment, Result, Task, Training, Tran
 from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.data.source import Example, Source, SplitName
 from unifier.datasets import Digits
-from unifier.training.fit import RunContext, fit
+from unifier.training.fit import fit
+from unifier.training.run_context import RunContext
 from unifier_tokenizers import PatchTokenizer
 
 D = 8

@@ -24,12 +24,12 @@ from unifier import ClassificationHead, FrameTokenizer, PatchTokenizer, Recurren
 from unifier.data.dataset import open_split
 from unifier.data.source import Example
 from unifier.datasets import Digits, GrammarPairs, SyntheticMusic
+from unifier.figures.render import SAMPLE, THUMBNAIL, describe_input, render_input
 from unifier.files import read_json, write_json
 from unifier.heads.grouped_text import GroupedText
 from unifier.heads.text_metrics import text_scores
 from unifier.training import artifacts
 from unifier.training.artifacts import collect_samples, scores_by_length
-from unifier.training.render import SAMPLE, THUMBNAIL, describe_input, render_input
 from unifier_tokenizers import InputError, Mixture, SubwordTokenizer, Tokenizer, Units, Vocabulary, WordTokenizer
 from unifier_tokenizers.audio import Audio
 from unifier_tokenizers.text import WORD_START

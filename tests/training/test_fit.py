@@ -20,9 +20,11 @@ from unifier.folders import lock_folder
 from unifier.training import artifacts
 from unifier.training import fit as fit_module
 from unifier.training.callbacks import AtomicCheckpointIO
-from unifier.training.fit import RunContext, encode_tasks, fit
+from unifier.training.fit import fit
 from unifier.training.loggers import RunLoggers
 from unifier.training.result import DivergedError, Interrupted, Result, RunFailed
+from unifier.training.run_context import RunContext
+from unifier.training.run_data import encode_tasks
 from unifier_tokenizers import InputError, PatchTokenizer, Tokenizer, Units
 
 pytestmark = pytest.mark.usefixtures("undrawn")

@@ -15,9 +15,10 @@ from unifier import ClassificationHead, Experiment, Task, Training, Transformer
 from unifier.data.source import Example
 from unifier.datasets import Digits
 from unifier.training.callbacks import GracefulStop
-from unifier.training.fit import RunContext, fit
+from unifier.training.fit import fit
 from unifier.training.gradient_conflict import GradientConflict, layer_of
 from unifier.training.result import Interrupted, Result
+from unifier.training.run_context import RunContext
 from unifier_tokenizers import PatchTokenizer
 
 pytestmark = pytest.mark.usefixtures("undrawn")

@@ -11,9 +11,10 @@ from lightning.pytorch.profilers import SimpleProfiler
 
 from unifier import Comparison, Experiment, InputError, Result, Training, Transformer, run
 from unifier.files import read_json
-from unifier.training.fit import RunContext, fit
+from unifier.training.fit import fit
 from unifier.training.lightning_options import LightningOptions
 from unifier.training.result import Interrupted
+from unifier.training.run_context import RunContext
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

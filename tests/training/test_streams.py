@@ -13,8 +13,9 @@ import torch
 import unifier as uf
 from unifier.data.dataloader import Batch
 from unifier.datasets import TextPieces
-from unifier.training.fit import RunContext, fit
+from unifier.training.fit import fit
 from unifier.training.result import Interrupted
+from unifier.training.run_context import RunContext
 from unifier_tokenizers import InputError
 
 pytestmark = pytest.mark.usefixtures("undrawn")

@@ -19,9 +19,10 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import nn
 
 from unifier import ClassificationHead, Experiment, Task, Training
-from unifier.training.fit import RunContext, fit
+from unifier.training.fit import fit
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.result import Interrupted, Result, RunFailed
+from unifier.training.run_context import RunContext
 from unifier.training.trainer import validation_interval
 from unifier_tokenizers import InputError
 

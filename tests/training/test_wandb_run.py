@@ -23,9 +23,10 @@ from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttri
 from unifier import Comparison, Experiment, Result, Training, Transformer, run
 from unifier.files import write_json
 from unifier.training import wandb_run
-from unifier.training.fit import RunContext, fit
+from unifier.training.fit import fit
 from unifier.training.loggers import RunLoggers, TrackedRun
 from unifier.training.result import RunFailed
+from unifier.training.run_context import RunContext
 from unifier.training.wandb_run import WeightsAndBiases
 
 pytestmark = pytest.mark.usefixtures("undrawn")

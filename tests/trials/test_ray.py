@@ -17,7 +17,7 @@ from tests.trials.on_ray import KILLS, MEET
 from unifier import Comparison, run
 from unifier.cli import main
 from unifier.config import load_experiment
-from unifier.training.fit import RunContext
+from unifier.training.run_context import RunContext
 from unifier.trials import ray
 from unifier.trials.fitting import Job, TrialFitter
 from unifier.trials.plan import plan_trials

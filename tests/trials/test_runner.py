@@ -20,8 +20,8 @@ from unifier.datasets import Digits
 from unifier.files import read_json
 from unifier.folders import lock_folder
 from unifier.training import trackers
-from unifier.training.fit import RunContext
 from unifier.training.result import Interrupted, RunFailed
+from unifier.training.run_context import RunContext
 from unifier.trials import runner, trials
 from unifier.trials.executor import Lost, OnStart, Outcome
 from unifier.trials.fitting import Job, TrialFitter

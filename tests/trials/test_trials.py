@@ -23,7 +23,7 @@ from unifier.files import read_json
 from unifier.report.conditions import group_conditions
 from unifier.report.read_results import read_results
 from unifier.training import fit, trackers
-from unifier.training.fit import RunContext
+from unifier.training.run_context import RunContext
 from unifier.trials.plan import plan_trials
 from unifier.trials.trials import TrialRunner
 from unifier_tokenizers import InputError, PatchTokenizer, SubwordTokenizer, Vocabulary

@@ -7,11 +7,11 @@ from typing import Any, final
 
 from unifier.data.encoding import encode_units
 from unifier.data.source import Example
+from unifier.figures.attention_figures import describe_missing_attention, draw_attention, draw_attention_heads
 from unifier.files import check_output_folder, print_status
 from unifier.inference.explain import embed_units
 from unifier.inference.inputs import Input
 from unifier.inference.model import Model
-from unifier.training.attention_figures import describe_missing_attention, draw_attention, draw_attention_heads
 from unifier_tokenizers import InputError
 
 MAX_DRAWN_TOKENS = 2048

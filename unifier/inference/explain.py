@@ -11,12 +11,12 @@ from torch.nn import functional
 from unifier.analysis.activations import has_input_attention, received_attention
 from unifier.analysis.attention_heads import attention_of_heads
 from unifier.data.dataloader import Batch
+from unifier.figures.attention_figures import MAX_HEAD_WORDS, layer_lines
 from unifier.heads.generation import topk
 from unifier.heads.text_generation import AttentiveTextHead, TextGenerationHead
 from unifier.inference.model import Model
 from unifier.nn.precision import to_compute_dtype
 from unifier.report.head_lines import LayerLines
-from unifier.training.attention_figures import MAX_HEAD_WORDS, layer_lines
 from unifier_tokenizers import (
     NO_POSITION,
     PatchTokenizer,

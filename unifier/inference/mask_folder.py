@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any, final
 
+from unifier.figures.mask_figures import save_mask
 from unifier.heads.segmentation import SegmentationHead
 from unifier.inference.attention_folder import input_stem
 from unifier.inference.inputs import Input
 from unifier.inference.model import Model
-from unifier.training.mask_figures import save_mask
 from unifier_tokenizers import InputError
 
 

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unifier.data.inputs import AudioReader, ImageReader, InputReader, MixtureReader, TextReader
+from unifier.figures.mask_figures import class_colors, overlay_of
+from unifier.figures.speech_figures import speech_figure
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.detection import MIN_SCORE, DetectionHead
 from unifier.heads.segmentation import SegmentationHead
@@ -33,8 +35,6 @@ from unifier.serving.schema import (
     Prediction,
     PredictRequest,
 )
-from unifier.training.mask_figures import class_colors, overlay_of
-from unifier.training.speech_figures import speech_figure
 from unifier_tokenizers import InputError, PretrainedTextTokenizer, SubwordTokenizer, Units, WordTokenizer
 
 MAX_INPUTS = 256

@@ -25,6 +25,18 @@ from unifier.data.encoding import EncodedSplit
 from unifier.data.inputs import reader_of
 from unifier.data.source import Example, describe_example, optional_method, target_of
 from unifier.experiment import Experiment, Task
+from unifier.figures.forecast_figures import draw_forecasts
+from unifier.figures.render import (
+    describe_answer,
+    render_boxes,
+    render_input,
+    render_masks,
+    render_spans,
+    render_times,
+    shorten,
+)
+from unifier.figures.speech_figures import render_speech
+from unifier.figures.tokenizer_figures import draw_tokenizers
 from unifier.files import HASHES_FILE, read_json, to_json, write_csv, write_json
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.grouped_text import GroupedText
@@ -39,23 +51,11 @@ from unifier.models.folder import MODEL_FOLDER, ModelTask, StoredModel, write_mo
 from unifier.nn.lora import merge_lora
 from unifier.report.page import write_report
 from unifier.training.continued_samples import continue_samples
-from unifier.training.forecast_figures import draw_forecasts
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.maps import write_maps
 from unifier.training.probe import probe
 from unifier.training.reconstruction_figures import draw_reconstructions
-from unifier.training.render import (
-    describe_answer,
-    render_boxes,
-    render_input,
-    render_masks,
-    render_spans,
-    render_times,
-    shorten,
-)
 from unifier.training.result import Result
-from unifier.training.speech_figures import render_speech
-from unifier.training.tokenizer_figures import draw_tokenizers
 from unifier_tokenizers.errors import one_line
 from unifier_tokenizers.text import WORD_START
 

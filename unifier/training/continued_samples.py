@@ -13,12 +13,12 @@ from unifier.data.inputs import MidiReader, reader_of
 from unifier.data.midi_files import BEAT_SECONDS
 from unifier.data.synthesis import SAMPLE_RATE, synthesize
 from unifier.experiment import Task
+from unifier.figures.render import RenderLimits, render_input
 from unifier.heads.continuation import CachedTrunk, continue_pictures, continue_sequences
 from unifier.heads.generation import token_sampler
 from unifier.heads.language_modeling import LanguageModelingHead
 from unifier.heads.multi_label_next import MultiLabelNextHead
 from unifier.training.lightning_module import UnifierModule
-from unifier.training.render import RenderLimits, render_input
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PianoRollTokenizer, PixelTokenizer
 

@@ -13,9 +13,9 @@ from unifier.analysis.activations import spread_indices
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit
 from unifier.experiment import Task
+from unifier.figures.render import THUMBNAIL, describe_target, render_input, shorten
 from unifier.files import write_json
 from unifier.training.probe import MAX_EXAMPLES, REPRESENTATIONS_FILE
-from unifier.training.render import THUMBNAIL, describe_target, render_input, shorten
 from unifier_tokenizers import SubwordTokenizer
 from unifier_tokenizers.subwords import EOS
 

@@ -23,19 +23,19 @@ from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit
 from unifier.data.source import target_of
 from unifier.experiment import Task
-from unifier.files import print_status, write_bytes, write_json
-from unifier.nn.experts import record_experts
-from unifier.report.plot_attention import draw_alignment
-from unifier.report.plot_experts import EXPERTS_FILE, unused_experts
-from unifier.report.plot_style import figures_folder
-from unifier.training.attention_figures import (
+from unifier.figures.attention_figures import (
     describe_missing_attention,
     draw_attention,
     draw_attention_heads,
     layer_lines,
 )
+from unifier.figures.reference_figures import draw_reference
+from unifier.files import print_status, write_bytes, write_json
+from unifier.nn.experts import record_experts
+from unifier.report.plot_attention import draw_alignment
+from unifier.report.plot_experts import EXPERTS_FILE, unused_experts
+from unifier.report.plot_style import figures_folder
 from unifier.training.lightning_module import UnifierModule
-from unifier.training.reference_figures import draw_reference
 from unifier.trunks.trunk import AttentiveTrunk, Trunk
 
 REPRESENTATIONS_FILE = "representations.npz"

@@ -12,8 +12,9 @@ from unifier.config import build_described, check_settings
 from unifier.data.dataset import Subset
 from unifier.data.prepare import EncodedTask
 from unifier.experiment import Experiment
-from unifier.training.fit import RunContext, StartFn, TrialContext, fit
+from unifier.training.fit import StartFn, fit
 from unifier.training.result import Result, RunFailed
+from unifier.training.run_context import RunContext, TrialContext
 from unifier.training.start import load_start, part_classes
 from unifier.trials.joint import budget_per_task, merge_experiments, shuffle, subtract_pretraining, with_budget
 from unifier.trials.plan import (

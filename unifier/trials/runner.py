@@ -17,9 +17,10 @@ from unifier.report.page import write_report
 from unifier.report.read_results import COMPARISON_TERMS, collect_results
 from unifier.training.artifacts import warn_on_error
 from unifier.training.experiment_copy import copy_experiment
-from unifier.training.fit import RunContext, fit
+from unifier.training.fit import fit
 from unifier.training.loggers import RunLoggers, TrackedRun
 from unifier.training.result import Interrupted, Result, Status
+from unifier.training.run_context import RunContext
 from unifier.training.trackers import add_trackers
 from unifier.trials.executor import Executor
 from unifier.trials.fitting import FitFn, TrialFitter

@@ -16,8 +16,9 @@ from unifier.files import print_status, read_json
 from unifier.folders import RUN_ID, TRIALS_FOLDER, find_run_folder
 from unifier.report.read_results import find_changed_data
 from unifier.training.checkpoint import load_resume_checkpoint
-from unifier.training.fit import RunContext, fit
+from unifier.training.fit import fit
 from unifier.training.result import Interrupted, Result
+from unifier.training.run_context import RunContext
 from unifier.trials.executor import Executor, Lost, Outcome, SerialExecutor
 from unifier.trials.fitting import FitFn, Job, TrialFitter
 from unifier.trials.plan import (

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from unifier.experiment import Task
+from unifier.figures.box_figures import SCALE_TO, draw_boxes
+from unifier.figures.mask_figures import lay_over
+from unifier.figures.time_figures import WIDTH, draw_time
 from unifier.heads.detection import DetectionHead, true_objects
 from unifier.heads.head import Head
 from unifier.heads.question_answering import (
@@ -27,9 +30,6 @@ from unifier.heads.question_answering import (
 )
 from unifier.heads.segmentation import SegmentationHead
 from unifier.heads.token_classification import describe_labels
-from unifier.training.box_figures import SCALE_TO, draw_boxes
-from unifier.training.mask_figures import lay_over
-from unifier.training.time_figures import WIDTH, draw_time
 from unifier_tokenizers import (
     InputError,
     Mixture,

@@ -11,13 +11,13 @@ import torch
 from unifier.analysis.activations import has_input_attention, received_attention
 from unifier.analysis.attention import split_words, word_attention
 from unifier.analysis.attention_heads import LayerAttention, attention_of_heads
+from unifier.figures.head_figures import draw_head_lines, draw_head_matrices
+from unifier.figures.speech_figures import draw_generated_speech
 from unifier.heads.spectrogram_decoder import SpectrogramDecoderHead
 from unifier.heads.text_generation import AttentiveTextHead
 from unifier.network import TaskModules
 from unifier.report.head_lines import LayerLines
 from unifier.report.plot_attention import DRAWN_TOKENIZERS, draw_alignment, draw_received, draw_words_over_image
-from unifier.training.head_figures import draw_head_lines, draw_head_matrices
-from unifier.training.speech_figures import draw_generated_speech
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import (
     Mixture,

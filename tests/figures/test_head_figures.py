@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from unifier.analysis.attention_heads import LayerAttention
-from unifier.training.head_figures import MAX_HEADS, draw_head_lines, draw_head_matrices
+from unifier.figures.head_figures import MAX_HEADS, draw_head_lines, draw_head_matrices
 
 
 def test_draw_head_lines_draws_a_line_per_large_weight(tmp_path: Path) -> None:

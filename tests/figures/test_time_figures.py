@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from unifier.training.time_figures import HEIGHT, WIDTH, draw_time
+from unifier.figures.time_figures import HEIGHT, WIDTH, draw_time
 from unifier_tokenizers.audio import Audio
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from unifier.training.mask_figures import class_colors
+from unifier.figures.mask_figures import class_colors
 from unifier_tokenizers.audio import Audio
 
 WIDTH, HEIGHT = 320, 60

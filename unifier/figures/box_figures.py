@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unifier.figures.mask_figures import class_colors
 from unifier.heads.detection import MIN_SCORE, FoundBoxes
-from unifier.training.mask_figures import class_colors
 
 SCALE_TO = 320
 """A smaller picture is enlarged to about this many pixels, so that names fit beside boxes."""

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from unifier.experiment import Task
+from unifier.figures.render import RenderLimits, render_input
 from unifier.heads.spectrogram_decoder import SpectrogramDecoderHead, Speech
 from unifier.report.plot_speech import draw_speech, speech_png
-from unifier.training.render import RenderLimits, render_input
 from unifier_tokenizers import SubwordTokenizer, Tokenizer, Units
 
 SPEECH = RenderLimits(seconds=30, lossy=True)
