@@ -9,11 +9,12 @@ import torch
 
 from tests.experiments.test_recipes import build, only_task
 from tests.small_models import save_model
-from unifier import Comparison, Vocabulary, load, options
+from unifier import Comparison, Vocabulary, load
 from unifier.cli import main
 from unifier.config import list_experiments
 from unifier.datasets import TextFile, WordVectorTexts
 from unifier.models.word_table import read_word_table
+from unifier.options import vocabulary as vocabulary_module
 from unifier.trials.plan import plan_trials
 from unifier_tokenizers import InputError, SubwordTokenizer, WordTokenizer
 
@@ -135,13 +136,13 @@ def test_words_are_counted_for_skip_gram_alone(
 ) -> None:
     monkeypatch.setenv("UNIFIER_DATA", str(tmp_path))
     calls: list[int] = []
-    counted = options.count_words
+    counted = vocabulary_module.count_words
 
     def count(vocabulary: Vocabulary, texts: Iterable[str]) -> torch.Tensor:
         calls.append(1)
         return counted(vocabulary, texts)
 
-    monkeypatch.setattr(options, "count_words", count)
+    monkeypatch.setattr(vocabulary_module, "count_words", count)
     build("word_vectors", method=method, data=str(write(tmp_path)), dim=8)
     assert len(calls) == counts
 

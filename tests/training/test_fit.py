@@ -17,8 +17,7 @@ from unifier import ClassificationHead, Experiment, TaggingHead, Task, Transform
 from unifier.data.source import Example, SplitName
 from unifier.datasets import Digits
 from unifier.folders import lock_folder
-from unifier.training import artifacts
-from unifier.training import fit as fit_module
+from unifier.training import artifacts, run_data
 from unifier.training.callbacks import AtomicCheckpointIO
 from unifier.training.fit import fit
 from unifier.training.loggers import RunLoggers
@@ -213,7 +212,7 @@ def test_divergence_names_an_example_not_finite(bad: float, split: Any, refit: b
     task = Task(Recordings(bad, split), Rows(), ClassificationHead("01", D))
     experiment = make_experiment(task, refit=refit)
     error = DivergedError("train/a/loss is nan by step 3")
-    message = str(fit_module.explain_divergence(error, experiment, encode_tasks(experiment, {})))
+    message = str(run_data.explain_divergence(error, experiment, encode_tasks(experiment, {})))
     assert message.startswith("train/a/loss is nan by step 3")
     assert ("example 4" in message and '"a"' in message and split in message) == (bad != 0.5)
     assert ("learning_rate" in message) == (bad == 0.5)
@@ -297,7 +296,7 @@ def test_tasks_are_encoded_once_and_refit_adds_validation(run_fake: Run, monkeyp
     encoded, train = dict[str, Any](), FakeTrain()
     run_fake(train, encoded_tasks=encoded)
     assert list(encoded) == ["a"]
-    monkeypatch.setattr(fit_module, "prepare_task", raise_type_error)
+    monkeypatch.setattr(run_data, "prepare_task", raise_type_error)
     assert run_fake(train, encoded_tasks=encoded, settings={"refit": True}).status == "finished"
     assert [len(call["splits"]["a"]) for call in train.calls] == [60, 80]
 
