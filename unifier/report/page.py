@@ -455,7 +455,8 @@ def _head_rows(conditions: Sequence[Condition], sample_rows: Mapping[str, Result
     rows: dict[str, ResultRow] = {}
     for task, row in sample_rows.items():
         others = (condition.rows[0] for condition in by_priority(conditions) if condition.task == task)
-        if found := next((each for each in (row, *others) if _head_figure(each, task)), None):
+        candidates = (each for each in (row, *others) if _head_figure(each, task) or _read_heads(each, task))
+        if found := next(candidates, None):
             rows[task] = found
     return rows
 
