@@ -20,6 +20,7 @@ from unifier.nn.experts import (
     MixtureOfExperts,
     balance_loss,
     collect_balance_losses,
+    expert_shares,
     mixtures_of,
     record_experts,
 )
@@ -84,9 +85,33 @@ def test_graph_computes_the_routed_function(per_token: int, monkeypatch: pytest.
 def test_balance_loss_is_1_for_equal_shares_and_largest_for_one_expert(per_token: int) -> None:
     uniform = torch.full((8, 4), 0.25)
     chosen = torch.arange(8 * per_token).view(8, per_token) % 4
-    assert balance_loss(uniform, chosen).item() == pytest.approx(1)
+    assert balance_loss(*expert_shares(uniform, chosen)).item() == pytest.approx(1)
     first = torch.tensor([1.0, 0, 0, 0]).expand(8, 4)
-    assert balance_loss(first, torch.zeros(8, 1, dtype=torch.long)).item() == pytest.approx(4)
+    chosen = torch.zeros(8, 1, dtype=torch.long)
+    assert balance_loss(*expert_shares(first, chosen)).item() == pytest.approx(4)
+
+
+def test_tasks_with_separate_experts_are_balanced() -> None:
+    """Two tasks alternate. Each uses one of two experts, so the mean load is equal, and no batch is balanced."""
+    mixture = MixtureOfExperts(D, F, "gelu", 0.0, 2)
+    with torch.no_grad():
+        mixture.router.weight[0], mixture.router.weight[1] = 5.0, -5.0
+    loss = 0.0
+    for _ in range(40):
+        for sign in (1, -1):
+            with collect_balance_losses([mixture]) as losses:
+                mixture(sign * torch.ones(1, 16, D))
+            loss = losses[0].item()
+    assert loss == pytest.approx(mixture.balance_weight, rel=0.1)
+
+
+def test_mean_load_is_changed_by_training_alone_and_is_a_part_of_the_model() -> None:
+    mixture, x = MixtureOfExperts(D, F, "gelu", 0.0, 4), torch.randn(B, N, D)
+    mixture(x)
+    assert not mixture.load.any()
+    with collect_balance_losses([mixture]), record_experts(mixture) as counts:
+        mixture(x)
+    torch.testing.assert_close(mixture.state_dict()["load"], counts()[0] / counts()[0].sum())
 
 
 @pytest.mark.slow

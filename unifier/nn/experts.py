@@ -16,6 +16,13 @@ from unifier_tokenizers.tokens import has_no_padding
 BALANCE_WEIGHT = 0.01
 """Default factor of the load-balancing loss (Fedus et al. 2021, section 2.2)."""
 
+LOAD_MOMENTUM = 0.9
+"""Momentum of the mean load of the experts over batches.
+
+A batch contains one task. If the load of each batch were balanced, each task would use all experts equally, and no
+expert could specialize (Qiu et al. 2025, arXiv 2501.11873). Therefore, the mean load of about ten batches is balanced.
+"""
+
 MAX_PER_TOKEN = 2
 """Maximum number of experts of one token."""
 
@@ -64,6 +71,9 @@ class MixtureOfExperts(nn.Module):
         self.per_token, self.balance_weight, self.ffn_dim, self.dropout = per_token, balance_weight, ffn_dim, dropout
         self.router = nn.Linear(dim, num_experts, bias=False)
         self.experts = nn.ModuleList(FeedForward(dim, ffn_dim, activation, dropout) for _ in range(num_experts))
+        self.register_buffer("load", torch.zeros(num_experts))
+        self.load: Tensor
+        """The mean share (E,) of the tokens that each expert gets in training, with the momentum `LOAD_MOMENTUM`."""
         self.balance_losses: list[Tensor] | None = None
         """The list for the weighted balance loss of each pass, or None outside of `collect_balance_losses`."""
         self.recorded: list[Tensor] | None = None
@@ -90,7 +100,9 @@ class MixtureOfExperts(nn.Module):
             keep = keep if keep is None else keep.index_select(0, rows)
         probabilities, gates, chosen = self._route(tokens)
         if self.balance_losses is not None:
-            self.balance_losses.append(self.balance_weight * balance_loss(probabilities, chosen))
+            load, likelihood = expert_shares(probabilities, chosen)
+            self.load = torch.where(self.load.any(), self.load.lerp(load.detach(), 1 - LOAD_MOMENTUM), load.detach())
+            self.balance_losses.append(self.balance_weight * balance_loss(self.load, likelihood))
         num_tokens = chosen.flatten().bincount(minlength=len(self.experts))
         if self.recorded is not None:
             self.recorded.append(num_tokens)
@@ -158,22 +170,33 @@ def check_experts(num_experts: int, per_token: int = 1) -> None:
         )
 
 
-def balance_loss(probabilities: Tensor, chosen: Tensor) -> Tensor:
-    """Return the load-balancing loss, which is 1 if all experts get equally many tokens (Fedus et al. 2021, eq. 4).
+def expert_shares(probabilities: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the share (E,) of the tokens that each expert gets, and the expected share (E,) given the probabilities.
 
-    The loss is the E-fold sum of the products f_i P_i, with the share f_i of the tokens that use expert i, and the mean
-    probability P_i of expert i. With several processes, both are means over the tokens of the whole batch.
+    With several processes, both are means over the tokens of the whole batch.
 
     Args:
         probabilities: The router's probabilities (T, E).
         chosen: The experts (T, K) of each token.
     """
-    num_experts = probabilities.shape[1]
-    counts = chosen.flatten().bincount(minlength=num_experts).to(probabilities.dtype)
+    counts = chosen.flatten().bincount(minlength=probabilities.shape[1]).to(probabilities.dtype)
     sums = torch.stack([counts, probabilities.sum(0)])
     counts, likelihood = sum_over_shares(sums)
     total = counts.sum().clamp(min=1)
-    return num_experts * (counts / total * likelihood / total * chosen.shape[1]).sum()
+    return counts / total, likelihood / total * chosen.shape[1]
+
+
+def balance_loss(load: Tensor, likelihood: Tensor) -> Tensor:
+    """Return the load-balancing loss, which is 1 if all experts get equally many tokens (Fedus et al. 2021, eq. 4).
+
+    The loss is the E-fold sum of the products f_i P_i, with the share f_i of the tokens that use expert i, and the mean
+    probability P_i of expert i.
+
+    Args:
+        load: The shares (E,).
+        likelihood: The mean probabilities (E,).
+    """
+    return len(load) * (load * likelihood).sum()
 
 
 def mixtures_of(module: nn.Module) -> list[MixtureOfExperts]:
