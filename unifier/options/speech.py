@@ -11,9 +11,10 @@ from unifier.options.trunk import TrunkConfig
 from unifier_tokenizers import Tokenizer
 from unifier_tokenizers.log_mel import LogMel
 
-MAX_FITTED_SOUNDS, LONGER = 200, 1.25
-"""The largest number of sounds for the mean and the standard deviation of the bands, evenly spaced in the split. The
-longest generated sound is 1.25 times as long as the longest of these sounds."""
+MAX_FITTED_SOUNDS = 200
+"""The largest number of sounds for the mean and the standard deviation of the bands, evenly spaced in the split."""
+LONGER = 1.25
+"""The maximum length of a generated sound, relative to the longest of the sounds that are read for the mean."""
 
 
 @final

@@ -27,14 +27,7 @@ from unifier.distributed import (
     is_main,
     world,
 )
-from unifier.experiment import (
-    Experiment,
-    Training,
-    check_fitted,
-    check_seed,
-    recording_fitted,
-    save_fitted,
-)
+from unifier.experiment import Experiment, Training, check_fitted, check_seed, recording_fitted, save_fitted
 from unifier.files import is_recoverable, print_status, read_json, to_json
 from unifier.folders import lock_folder
 from unifier.nn.precision import default_device

@@ -8,18 +8,8 @@ from unifier.data.dataloader import BudgetUnit, Objective, TrainDataLoader
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, concat
 from unifier.data.prepare import EncodedTask, prepare_task
-from unifier.data.source import (
-    SPLITS,
-    SplitName,
-    check_direction,
-    describe_example,
-    name_of,
-    target_of,
-)
-from unifier.experiment import (
-    Experiment,
-    Training,
-)
+from unifier.data.source import SPLITS, SplitName, check_direction, describe_example, name_of, target_of
+from unifier.experiment import Experiment, Training
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.parallel import check_batch_size, compute_once
 from unifier.training.result import DivergedError

@@ -12,18 +12,9 @@ import torch
 from unifier.data.dataloader import TrainDataLoader
 from unifier.data.encoding import EncodedSplit
 from unifier.data.prepare import EncodedTask
-from unifier.data.source import (
-    starting_folders,
-)
-from unifier.distributed import (
-    from_main,
-    is_main,
-)
-from unifier.experiment import (
-    Experiment,
-    Training,
-    hash_fitted,
-)
+from unifier.data.source import starting_folders
+from unifier.distributed import from_main, is_main
+from unifier.experiment import Experiment, Training, hash_fitted
 from unifier.files import print_status, to_json, write_sealed_json
 from unifier.folders import chosen_name, tracking_id
 from unifier.heads.head import Head
@@ -32,9 +23,7 @@ from unifier.models.tags import run_tags
 from unifier.report.conditions import condition_label
 from unifier.training.artifacts import write_artifacts
 from unifier.training.cost import count_parameters
-from unifier.training.experiment_copy import (
-    EXPERIMENT_ENTRY,
-)
+from unifier.training.experiment_copy import EXPERIMENT_ENTRY
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.loggers import MetricsFile, RunLoggers, TensorBoard, TrackedRun
 from unifier.training.result import DivergedError, Interrupted, Result, machine, source_commit, versions
