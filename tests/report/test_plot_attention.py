@@ -78,3 +78,12 @@ def test_text_has_a_bar_per_token_with_its_attention(tmp_path: Path) -> None:
     heights = np.array([np.ptp(corner) for corner in corners])
     np.testing.assert_allclose(heights / heights.max(), received / 40, atol=1e-3)
     assert len({corner.max() for corner in corners}) > 2, "a long text has several lines"
+
+
+def test_tokens_of_the_marked_word_are_bold(tmp_path: Path) -> None:
+    texts: list[str] = []
+    for word in (None, 1):
+        draw_over_text(tmp_path / "a.svg", ["a", "b", "c"], [0, 1, 1], np.ones(3), "title", word)
+        texts.append((tmp_path / "a.svg").read_text())
+    plain, marked = (text.count("700") for text in texts)
+    assert marked - plain == 2

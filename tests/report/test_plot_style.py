@@ -16,9 +16,11 @@ from tests.report.conftest import svg_text
 from unifier.files import read_csv
 from unifier.report.plot_style import (
     COLORS,
+    MAX_AXIS_LETTERS,
     MAX_LABEL_LETTERS,
     FigureWriter,
     LineEnd,
+    axis_label,
     create_panel,
     fade,
     figures_folder,
@@ -123,3 +125,10 @@ def test_linked_folder_of_figures_is_refused(writer: FigureWriter, tmp_path: Pat
     with pytest.raises(InputError, match="figures is a link"):
         figures_folder(writer.folder)
     assert not list((tmp_path / "target").iterdir())
+
+
+def test_long_label_of_an_axis_has_short_lines_and_all_words() -> None:
+    label = "validation MCD-SL in dB (lower is better)"
+    lines = axis_label(label).splitlines()
+    assert max(map(len, lines)) <= MAX_AXIS_LETTERS
+    assert " ".join(lines) == label
