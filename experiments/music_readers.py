@@ -16,6 +16,9 @@ SIZES: dict[Reader, dict[str, Any]] = {
 }
 """Settings with which both trunks of 128 features have 0.30 million parameters."""
 
+LEARNING_RATE_FACTORS: dict[Reader, float] = {"gru": 0.5, "transformer": 2.0}
+"""Factors of the learning rate, chosen from 0.5, 1, 2 and 4 for each trunk on the validation genres of fold 0."""
+
 TRUNK = TrunkConfig()
 FRONTEND = replace(PLAIN_FRAMES, stack=16)
 TRAINING = uf.Training(
@@ -31,6 +34,11 @@ def choose_trunk(reader: Reader, trunk: TrunkConfig) -> TrunkConfig:
     return replace(trunk, **SIZES[uf.check_choice("reader", reader, READERS)])
 
 
+def choose_rate(reader: Reader, training: uf.Training) -> uf.Training:
+    """Return the budget with a learning rate that suits the trunk, by the factors of `LEARNING_RATE_FACTORS`."""
+    return replace(training, learning_rate=training.learning_rate * LEARNING_RATE_FACTORS[reader])
+
+
 def hidden_frames(
     *, reader: Reader = "transformer", fold: int = 0, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING
 ) -> uf.Experiment:
@@ -44,7 +52,7 @@ def hidden_frames(
     trunk = choose_trunk(reader, trunk)
     tokenizer = FRONTEND.build(source, trunk, ClipStatistics(source, "genre"), training.bad_examples)
     task = MaskedPatchesConfig().build(source, tokenizer)
-    return uf.Experiment(trunk.build(), {"hidden_frames": task}, training)
+    return uf.Experiment(trunk.build(), {"hidden_frames": task}, choose_rate(reader, training))
 
 
 def music_genres(
@@ -106,25 +114,31 @@ def _read_music(
         frontend=FRONTEND,
         trunk=choose_trunk(reader, trunk),
         augmentation=replace(PLAIN, crop=6.0, num_crops=num_crops),
-        training=training,
+        training=choose_rate(reader, training),
     )
     (task,) = experiment.tasks.values()
     return replace(experiment, tasks={"genres" if target == "genre" else "moods": task})
 
 
 def music_readers(
-    *, folds: tuple[int, ...] = FOLDS, crops: tuple[int, ...] = (1, 5), seeds: tuple[int, ...] = (0, 1, 2)
+    *,
+    folds: tuple[int, ...] = FOLDS,
+    crops: tuple[int, ...] = (1, 5),
+    training: uf.Training = TRAINING,
+    seeds: tuple[int, ...] = (0, 1, 2),
 ) -> uf.Comparison:
     """Compare both readers with equal budgets, without and with pretraining, for single crops and for averages.
 
     Args:
         folds: The folds that are tested, from 0 to 4.
         crops: Numbers of crops that validation and test average.
+        training: The budget of each run, with the learning rate before `LEARNING_RATE_FACTORS`.
         seeds: Random seeds; each condition is trained once per fold and seed.
     """
     return uf.Comparison(
         "music_readers",
         [hidden_frames, music_genres, music_moods],
+        settings={"training": training},
         seeds=seeds,
         modes=("solo", "transfer"),
         transfers=[(hidden_frames, music_genres), (hidden_frames, music_moods)],

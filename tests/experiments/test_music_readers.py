@@ -36,3 +36,16 @@ def test_each_reader_is_trained_from_scratch_and_from_hidden_frames_for_each_fol
         for mode in modes
         for reader in readers
     }
+
+
+def test_each_reader_multiplies_the_learning_rate_by_its_factor() -> None:
+    choose_rate, factors = RECIPE.__globals__["choose_rate"], RECIPE.__globals__["LEARNING_RATE_FACTORS"]
+    training = uf.Training(tokens=1000, learning_rate=4e-3)
+    for reader, factor in factors.items():
+        assert choose_rate(reader, training).learning_rate == pytest.approx(4e-3 * factor)
+
+
+def test_budget_of_comparison_is_a_setting() -> None:
+    comparison = RECIPE(folds=(0,), training=uf.Training(tokens=1000))
+    assert isinstance(comparison, uf.Comparison)
+    assert comparison.settings["training"].tokens == 1000
