@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 
 from unifier.data.dataset import Examples
 from unifier.data.source import SPLITS
 from unifier.datasets.emotify import EMOTIFY_GENRES, EMOTIONS, Emotify
 from unifier_tokenizers import InputError
 
-Make = Callable[[Path], Emotify]
 PathsOf = Callable[[Examples[Any]], list[Path]]
 
 
@@ -22,30 +22,28 @@ def write_table(path: Path, rows: Sequence[Sequence[object]]) -> None:
         csv.writer(file).writerows(rows)
 
 
-@pytest.fixture
-def make(write_tone: Callable[..., Path]) -> Make:
-    def make(folder: Path) -> Emotify:
-        tracks: list[Sequence[object]] = [("file", "genre", "artist", "fold")]
-        emotions: list[Sequence[object]] = [("file", "n_annotators", *EMOTIONS)]
-        for number in range(20):
-            genre = EMOTIFY_GENRES[number % 4]
-            file = f"audio/{genre}/{number}.wav"
-            write_tone(folder / file)
-            tracks.append((file, genre, f"artist {number // 2}", number // 4))
-            emotions.append((file, 48, 0.3333, 0.3125, *(0.0 for _ in EMOTIONS[2:])))  # 16 and 15 listeners of 48.
-        write_table(folder / "tracks.csv", tracks)
-        write_table(folder / "emotions.csv", emotions)
-        return Emotify(data=folder)
-
-    return make
+def emotify(folder: Path, *, samples: int = 80) -> Emotify:
+    """Write 20 constant sounds at 16 kHz, of four genres and ten artists, in the layout of Emotify."""
+    tracks: list[Sequence[object]] = [("file", "genre", "artist", "fold")]
+    emotions: list[Sequence[object]] = [("file", "n_annotators", *EMOTIONS)]
+    for number in range(20):
+        genre = EMOTIFY_GENRES[number % 4]
+        file = f"audio/{genre}/{number}.wav"
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(folder / file, np.full(samples, 0.5), 16000)
+        tracks.append((file, genre, f"artist {number // 2}", number // 4))
+        emotions.append((file, 48, 0.3333, 0.3125, *(0.0 for _ in EMOTIONS[2:])))  # 16 and 15 listeners of 48.
+    write_table(folder / "tracks.csv", tracks)
+    write_table(folder / "emotions.csv", emotions)
+    return Emotify(data=folder)
 
 
-def test_emotify_keeps_contract(make: Make, check_source: Callable[..., None]) -> None:
-    check_source(make, named=True)
+def test_emotify_keeps_contract(check_source: Callable[..., None]) -> None:
+    check_source(emotify, named=True)
 
 
-def test_emotify_folds_share_no_artist(make: Make, tmp_path: Path, paths_of: PathsOf) -> None:
-    source = make(tmp_path / "data")
+def test_emotify_folds_share_no_artist(tmp_path: Path, paths_of: PathsOf) -> None:
+    source = emotify(tmp_path / "data")
     artists = [artist for name in SPLITS for artist in {int(p.stem) // 2 for p in paths_of(source.split(name))}]
     assert len(artists) == len(set(artists))
     waveform, rate = source.split("test")[0].input
@@ -55,8 +53,8 @@ def test_emotify_folds_share_no_artist(make: Make, tmp_path: Path, paths_of: Pat
         assert paths_of(fold.split("val")) == paths_of(following.split("test"))
 
 
-def test_emotify_tags_need_a_third_of_listeners(make: Make, tmp_path: Path) -> None:
-    make(tmp_path / "data")
+def test_emotify_tags_need_a_third_of_listeners(tmp_path: Path) -> None:
+    emotify(tmp_path / "data")
     tags = Emotify("tags", data=tmp_path / "data")
     assert tags.labels == EMOTIONS
     assert {example.target for example in tags.split("train")} == {EMOTIONS[:1]}
@@ -72,8 +70,8 @@ def test_emotify_tags_need_a_third_of_listeners(make: Make, tmp_path: Path) -> N
         ("file", "audio/pop/none.ogg", r"audio/pop/none\.ogg"),
     ],
 )
-def test_emotify_refuses_table(make: Make, tmp_path: Path, column: str, cell: str, message: str) -> None:
-    source = make(tmp_path / "data")
+def test_emotify_refuses_table(tmp_path: Path, column: str, cell: str, message: str) -> None:
+    source = emotify(tmp_path / "data")
     path = tmp_path / "data" / "tracks.csv"
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))

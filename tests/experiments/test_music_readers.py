@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 import unifier as uf
+from tests.datasets.test_emotify import emotify
 from unifier.config import list_experiments
 from unifier.options import TrunkConfig
 from unifier.trials.plan import plan_trials
 
-RECIPE = list_experiments(Path(__file__).parents[2] / "experiments" / "music_readers.py")["music_readers"]
+EXPERIMENTS = list_experiments(Path(__file__).parents[2] / "experiments" / "music_readers.py")
+RECIPE = EXPERIMENTS["music_readers"]
 
 
 def test_readers_have_equal_numbers_of_parameters() -> None:
@@ -38,11 +40,17 @@ def test_each_reader_is_trained_from_scratch_and_from_hidden_frames_for_each_fol
     }
 
 
-def test_each_reader_multiplies_the_learning_rate_by_its_factor() -> None:
-    choose_rate, factors = RECIPE.__globals__["choose_rate"], RECIPE.__globals__["LEARNING_RATE_FACTORS"]
+@pytest.mark.parametrize("name", ["hidden_frames", "music_genres", "music_moods"])
+def test_each_reader_multiplies_the_learning_rate_by_its_factor(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emotify(tmp_path / "emotify_16k", samples=16000)
+    monkeypatch.setenv("UNIFIER_DATA", str(tmp_path))
     training = uf.Training(tokens=1000, learning_rate=4e-3)
-    for reader, factor in factors.items():
-        assert choose_rate(reader, training).learning_rate == pytest.approx(4e-3 * factor)
+    for reader, factor in RECIPE.__globals__["LEARNING_RATE_FACTORS"].items():
+        experiment = EXPERIMENTS[name](reader=reader, training=training)
+        assert isinstance(experiment, uf.Experiment)
+        assert experiment.training.learning_rate == pytest.approx(4e-3 * factor)
 
 
 def test_budget_of_comparison_is_a_setting() -> None:
