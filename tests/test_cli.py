@@ -188,6 +188,14 @@ def test_list_names_plugins_and_experiments(file: Path, capsys: Capture) -> None
     assert "head: " in capsys.readouterr().err
 
 
+def test_list_prints_descriptions_in_one_column(capsys: Capture) -> None:
+    for what in ("heads", "ladder"):
+        main(["list", what])
+        lines = capsys.readouterr().out.splitlines()
+        width = max(len(line.split()[0]) for line in lines)
+        assert all(line[width : width + 2] == "  " and line[width + 2] != " " for line in lines)
+
+
 def test_module_prints_its_version_and_help(capsys: Capture) -> None:
     command = [sys.executable, "-m", "unifier", "--version"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.startswith("unifier ")

@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+from collections.abc import Mapping
 from pathlib import Path
 
 from unifier.commands.common import AddCommand
@@ -21,8 +22,7 @@ def act_list(options: argparse.Namespace) -> None:
     from unifier.plugins import list_recipes, load_plugins, plugin_names
 
     if options.what in PLUGIN_KINDS:
-        for name, plugin in load_plugins(options.what).items():
-            print(f"{name:16} {_first_line(plugin.__doc__)}")
+        _print_aligned({name: _first_line(plugin.__doc__) for name, plugin in load_plugins(options.what).items()})
         return
     recipes = list_recipes()
     if options.what:
@@ -34,16 +34,23 @@ def act_list(options: argparse.Namespace) -> None:
                 f"{options.what}: no such file or installed recipe; give a file with experiments, or one of "
                 f"{', '.join(recipes)}, {', '.join(PLUGIN_KINDS)}"
             )
-        for name, function in list_experiments(options.what).items():
-            print(f"{options.what}:{name:20} {_first_line(function.__doc__)}")
+        functions = list_experiments(options.what).items()
+        _print_aligned({f"{options.what}:{name}": _first_line(function.__doc__) for name, function in functions})
         return
     for kind in PLUGIN_KINDS:
         print(f"{kind}: {', '.join(plugin_names(kind))}")
     local = [path for path in sorted(Path("experiments").glob("*.py")) if path.resolve() not in recipes.values()]
     if recipes or local:
         print("experiments:")
-    for name, path in [*recipes.items(), *((str(path), path) for path in local)]:
-        print(f"  {name:34} {_describe_file(path)}")
+        files = recipes | {str(path): path for path in local}
+        _print_aligned({f"  {name}": _describe_file(path) for name, path in files.items()})
+
+
+def _print_aligned(descriptions: Mapping[str, str]) -> None:
+    """Print a line per name, with the descriptions in one column."""
+    width = max(map(len, descriptions), default=0)
+    for name, description in descriptions.items():
+        print(f"{name:{width}}  {description}")
 
 
 def _first_line(doc: str | None) -> str:
